@@ -1,0 +1,34 @@
+// Package messages holds what the rooms of the bridge say to each other, as plain
+// data: no actor references, no types of a dependency, the standard library only.
+// Values are immutable once sent.
+//
+// # Who says what to whom
+//
+//	Bridge.Call ──Submit, Cancel──────────────► router
+//	registry ─────CatalogueChanged────────────► router
+//	server/<name> ServerConfigured, ServerStateChanged, SessionUp*, SessionDown, DrainServer ► router
+//	session ──────SessionLost─────────────────► router
+//	worker ───────CallDone, CallProgress──────► router
+//	router ───────Execute, CancelExec─────────► session
+//	router ───────RecycleServer, ServerDrained, WakeServer ► servers ► server/<name>
+//	session ──────SessionSpawned, SessionReady, ToolsListed, SessionNoise, SessionEnded ► server/<name>
+//	server/<name> StopSession─────────────────► session
+//	server/<name> SlotRequest, SlotRelease ◄─SlotGrant─ servers
+//	Bridge ───────Operate, StopAll────────────► servers ► server/<name>
+//	server/<name> ServerChanged, ListingChanged, ServerGone ► registry
+//
+// (* SessionUp is sent with the session as sender, so that the router can answer it.)
+//
+// # Who settles
+//
+// Only the router gives a call its outcome, once, on Submit.Reply. A worker that
+// brings a CallDone afterwards opens the lane and is otherwise dropped and counted.
+// A session that dies brings a CallDone for each of its workers; SessionDown
+// settles whatever is left of that generation.
+//
+// # Generations
+//
+// Everything asynchronous carries the generation of the incarnation that it is
+// about, and is dropped when that is not the current one. Generations come from
+// one counter of the daemon's life and are never used twice.
+package messages
