@@ -88,13 +88,21 @@ type Config struct {
 	AllowedOrigins []string
 	Log            Log
 	Journal        Journal
+	AskVia         string // none | client: whether `ask` asks the calling client by elicitation
+	Discovery      Discovery
 	Issues         []messages.Issue // every problem of every layer
 	Files          []string         // the files that were read
 	Hash           string           // hex digest over the resolved configuration
 	Workspace      string
+	// Origins tells where each top-level value was written (`list_wait` → file:line:col);
+	// what is missing here has its default.
+	Origins map[string]string
 }
 
 // Server is one entry of mcp_servers, resolved.
+//
+// The references of a server that must not start (disabled, blocked, broken) are not
+// expanded: only a Startable value may be turned into a process or a connection.
 type Server struct {
 	Name   string
 	Layer  Layer
@@ -139,6 +147,28 @@ type Server struct {
 	// Secrets are the values that are redacted wherever this server's words or
 	// errors about it are shown.
 	Secrets []string
+	// Written is the entry's text before references expanded; nil for a server built
+	// in code.
+	Written *Written
+	// Origins tells where each field was written (`restart.burst` → file:line:col);
+	// what is missing here has its default.
+	Origins map[string]string
+}
+
+// Written holds the fields that may carry references, as the file has them. Show
+// prints these, so that a secret never leaves by that way.
+type Written struct {
+	Command string
+	Args    []string
+	Env     map[string]string
+	Cwd     string
+	URL     string
+	Headers map[string]string
+}
+
+// Startable reports whether the server may be started as it is configured.
+func (s Server) Startable() bool {
+	return s.Err == nil && s.Enabled && s.Connect != ConnectDisabled && s.Blocked == ""
 }
 
 // Key is the server's shared instance.
@@ -215,6 +245,13 @@ type View struct {
 type ClientInfo struct {
 	Name    string
 	Version string // "" = the bridge's own
+}
+
+// Discovery says when the endpoint offers search_tools and its sisters in place of
+// the whole catalogue.
+type Discovery struct {
+	MetaTools  string // auto | always | never
+	OverTokens int    // auto: from this estimated size of the catalogue
 }
 
 // Clients bounds what one client may have waiting over all servers.

@@ -216,7 +216,8 @@ type StopSession struct {
 	Reason string
 }
 
-// SlotRequest, SlotGrant and SlotRelease are the spawn limiter's words.
+// SlotRequest asks the spawn limiter for a slot. SlotGrant and SlotRelease are its
+// other two words.
 type SlotRequest struct {
 	Key Key
 	Gen uint64

@@ -2,6 +2,7 @@ package messages
 
 import (
 	"encoding/json"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -51,7 +52,11 @@ type CallTool struct {
 //
 //	pending ──Enter──► entered
 //	   └─────Void────► void
-type Boundary struct{ state atomic.Uint32 }
+type Boundary struct {
+	state  atomic.Uint32
+	mu     sync.Mutex    // orders Void and Voided; Enter never takes it
+	voided chan struct{} // made by the first Voided
+}
 
 const (
 	boundaryPending uint32 = iota
@@ -63,7 +68,31 @@ const (
 func (b *Boundary) Enter() bool { return b.state.CompareAndSwap(boundaryPending, boundaryEntered) }
 
 // Void moves pending → void; false means that a byte may have left already.
-func (b *Boundary) Void() bool { return b.state.CompareAndSwap(boundaryPending, boundaryVoid) }
+func (b *Boundary) Void() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.state.CompareAndSwap(boundaryPending, boundaryVoid) {
+		return false
+	}
+	if b.voided != nil {
+		close(b.voided)
+	}
+	return true
+}
+
+// Voided is closed once the call is void, so that a worker that waits for its turn
+// to write can give up. It costs an allocation: ask only when there is a wait.
+func (b *Boundary) Voided() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.voided == nil {
+		b.voided = make(chan struct{})
+		if b.state.Load() == boundaryVoid {
+			close(b.voided)
+		}
+	}
+	return b.voided
+}
 
 // Entered reports whether a byte may have left.
 func (b *Boundary) Entered() bool { return b.state.Load() == boundaryEntered }

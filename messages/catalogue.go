@@ -44,6 +44,16 @@ func (c *Catalogue) Tools() []Tool {
 // All returns every known tool, those of quarantined and stopped servers too.
 func (c *Catalogue) All() []Tool { return append([]Tool(nil), c.all...) }
 
+// Walk visits every known tool, sorted by name, on offer or not, until f returns
+// false. f must not change or keep the tool.
+func (c *Catalogue) Walk(f func(*Tool) bool) {
+	for i := range c.all {
+		if !f(&c.all[i]) {
+			return
+		}
+	}
+}
+
 // Lookup finds a tool by its full name (mcp__fs__read_file), its endpoint name
 // (fs__read_file) or server/tool (fs/read_file), on offer or not.
 func (c *Catalogue) Lookup(name string) (Tool, bool) {

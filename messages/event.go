@@ -24,11 +24,11 @@ const (
 	EventCallDispatched  EventType = "call_dispatched"   // CallID, Attempt, Generation
 	EventCallRequeued    EventType = "call_requeued"     // CallID, Attempt, Reason
 	EventCallCancel      EventType = "call_cancel"       // CallID: somebody asked
-	EventCallSettled     EventType = "call_settled"      // CallID, Outcome, Code, Attempt, Generation
+	EventCallSettled     EventType = "call_settled"      // CallID, Tool, Effect, Client, Outcome, Code, Attempt, Generation, QueuedMS, RanMS
 	EventReplyLate       EventType = "reply_late"        // CallID, Generation: dropped
-	EventLaneHeld        EventType = "lane_held"         // CallID: fenced
+	EventLaneHeld        EventType = "lane_held"         // CallID, Generation: fenced
 	EventLaneReleased    EventType = "lane_released"     // CallID, Reason
-	EventPossibleOverlap EventType = "possible_overlap"  // CallID: an HTTP lane was released without proof
+	EventPossibleOverlap EventType = "possible_overlap"  // CallID, Generation, Reason: an HTTP lane was released without proof
 	EventDraining        EventType = "bridge_draining"
 	EventGap             EventType = "gap" // Count events were dropped for this subscriber
 )

@@ -183,7 +183,7 @@ func (o Outcome) MarshalJSON() ([]byte, error) {
 	if !o.Deadline.IsZero() {
 		j.Deadline = &o.Deadline
 	}
-	return json.Marshal(j)
+	return marshalRaw(j)
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote (used by the control client).
@@ -212,7 +212,7 @@ func (o Outcome) ErrorLine() json.RawMessage {
 	if e == nil {
 		return nil
 	}
-	b, err := json.Marshal(map[string]any{"error": e})
+	b, err := marshalRaw(map[string]any{"error": e})
 	if err != nil { // cannot happen: every field marshals
 		return json.RawMessage(`{"error":{"code":"internal"}}`)
 	}

@@ -70,7 +70,7 @@ func (b block) render(prefix string) string {
 		if prefix != "" {
 			kind = strings.TrimSpace(prefix)
 		}
-		return fmt.Sprintf("[%s %s %s]", kind, b.MIMEType, humanBytes(base64.StdEncoding.DecodedLen(len(strings.TrimRight(b.Data, "=")))))
+		return fmt.Sprintf("[%s %s %s]", kind, b.MIMEType, humanBytes(base64.RawStdEncoding.DecodedLen(len(strings.TrimRight(b.Data, "=")))))
 	case "resource_link":
 		return "[resource " + b.URI + "]"
 	case "resource":

@@ -1,6 +1,7 @@
 package messages
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 )
@@ -156,7 +157,7 @@ type toolJSON struct {
 
 // MarshalJSON renders the tool as `tools -o json` shows it.
 func (t Tool) MarshalJSON() ([]byte, error) {
-	return json.Marshal(toolJSON{t.Name, t.EndpointName, t.Server, t.RemoteName, t.Def.Title, t.Def.Description,
+	return marshalRaw(toolJSON{t.Name, t.EndpointName, t.Server, t.RemoteName, t.Def.Title, t.Def.Description,
 		orNull(t.Def.InputSchema), orNull(t.Def.OutputSchema), orNull(t.Def.Annotations),
 		t.Effect, t.EffectSource, t.Permission, t.Rule, t.Digest, t.Listed})
 }
@@ -186,6 +187,18 @@ func fromNull(r json.RawMessage) json.RawMessage {
 		return nil
 	}
 	return r
+}
+
+// marshalRaw is json.Marshal without the HTML escapes, which would change the bytes
+// of what a server wrote; an encoder with SetEscapeHTML(false) then keeps them.
+func marshalRaw(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
 // enumName and enumIndex serve every enum of this package: one table, both ways.

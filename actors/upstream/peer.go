@@ -3,6 +3,26 @@
 //
 // It is the only user of os/exec and, on the client side, of the MCP SDK. It knows
 // no actors and decides nothing about restarts, lanes or outcomes: it reports.
+//
+// # Who reads what
+//
+// The SDK's session does the handshake and answers the server's requests; tools/call,
+// tools/list and subscriptions/listen are ours, with request ids from 1_000_000_000
+// on, so that results keep their bytes (mux.go, inbound.go). Both sit on one link:
+// stdio.go over a child process, remote.go over HTTP. Of a server's notifications
+// only list_changed and the progress of our own calls are looked at.
+//
+// # What is promised of processes
+//
+// A child has three pipes and no other descriptor, a process group of its own and
+// an environment that holds nothing it was not meant to have. It is started from
+// one thread that outlives it (Spawner). Its death is an event; the group is killed
+// before the leader is reaped, the pipe is read until it would block, and Done
+// means that nothing of the tree is alive, or that Exit.TreeAlive says so.
+//
+// On Linux processes that left the group are found by the marks in their
+// environment, and the kernel kills a child whose bridge dies. Elsewhere on unix
+// neither holds; on Windows only the process itself is ended.
 package upstream
 
 import (
@@ -24,17 +44,22 @@ type Options struct {
 	StateDir   string // where UV_CACHE_DIR goes; "" = leave it alone
 	Spawner    *Spawner
 	Logger     *slog.Logger
-	// Budget covers handshake and first full listing, from OnSpawned on.
+	// Budget covers handshake and first full listing, from OnSpawned on; 0 = 30 s.
 	Budget time.Duration
 	// SkipProbe goes straight to initialize (see messages.PeerInfo.SkipProbe).
 	SkipProbe bool
 
 	// The hooks are called from the peer's own goroutines. They must not block and
 	// may be called until Done is closed. All must be set.
-	OnSpawned     func(pid int)                     // the process runs, or the connection is about to be made
+	// OnSpawned: the process runs, or the connection is about to be made (pid 0). It
+	// comes a second time, with another pid, when a server died of being asked for
+	// the newest revision and was started again for the older handshake.
+	OnSpawned     func(pid int)
 	OnListChanged func()                            // the server says that its tools changed
 	OnNoise       func(lines uint64, degraded bool) // stdout lines that were no JSON-RPC, in total
 	OnStderr      func(line string)                 // one redacted line of the server's stderr
+
+	tune *tuning // for tests; nil = defaultTuning
 }
 
 // Peer is one live incarnation: a process or an HTTP session, and the MCP session

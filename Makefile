@@ -1,0 +1,75 @@
+# Everything that people and CI run on this repository. `make` alone shows the list.
+
+GO       ?= go
+BIN      := bin
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LINT_VER := v2.15.0
+LINT     := $(BIN)/golangci-lint-$(LINT_VER)
+VULN_VER := v1.9.0
+RUN_DIR  := .run
+LISTEN   ?= 127.0.0.1:7332
+
+.DEFAULT_GOAL := help
+.PHONY: help build run test race quick chaos bench lint fmt vuln cross npm clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build bin/bridgectl
+	$(GO) build -trimpath -o $(BIN)/bridgectl ./cmd/bridgectl
+
+run: build ## build and start the demo bridge (LISTEN=127.0.0.1:0 for any port)
+	@mkdir -p $(RUN_DIR)
+	$(BIN)/bridgectl supervise --demo --listen $(LISTEN) --state-dir $(RUN_DIR)
+
+test: npm lint cross race ## everything that CI runs
+
+race: ## vet and all tests under the race detector
+	$(GO) vet ./...
+	$(GO) test -race -timeout 15m ./...
+
+quick: ## the tests without the long ones and without the race detector
+	$(GO) vet ./...
+	$(GO) test -short ./...
+
+chaos: ## only the chaos test, with what it counted
+	$(GO) test -race -count=1 -v -timeout 10m ./test/chaos
+
+bench: ## the benchmarks against a plain SDK client and a plain SDK proxy
+	@cd test/bench && MCPBRIDGE_BENCH=1 $(GO) test -count=1 -run '^TestBench' -timeout 20m .
+
+lint: $(LINT) ## gofmt and golangci-lint, pinned
+	$(LINT) run ./...
+
+$(LINT):
+	@mkdir -p $(BIN)
+	@echo "building golangci-lint $(LINT_VER), once (two to three minutes)"
+	GOBIN=$(abspath $(BIN)) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VER)
+	mv $(BIN)/golangci-lint $(LINT)
+
+fmt: $(LINT) ## format the code
+	$(LINT) fmt ./...
+
+vuln: ## look the dependencies up in the vulnerability database
+	$(GO) run golang.org/x/vuln/cmd/govulncheck@$(VULN_VER) ./...
+
+cross: ## build for macOS and Windows
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./...
+	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 $(GO) build ./...
+
+# Real MCP servers for the tests, pinned by test/npm/package-lock.json.
+NPM_MARK := test/npm/node_modules/.package-lock.json
+
+npm: $(NPM_MARK) ## install the real MCP servers that the tests run against
+
+$(NPM_MARK): test/npm/package.json test/npm/package-lock.json
+	@if command -v npm >/dev/null 2>&1; then \
+	  cd test/npm && npm ci --no-audit --no-fund && touch node_modules/.package-lock.json; \
+	elif [ "$$CI" = true ]; then \
+	  echo "npm is missing, and CI must test against real MCP servers: install Node 20" >&2; exit 1; \
+	else \
+	  printf '\n*** npm is missing: every test against real MCP servers will be SKIPPED. Install Node 20. ***\n\n' >&2; \
+	fi
+
+clean: ## remove what was built (keeps downloads)
+	rm -rf $(BIN) $(RUN_DIR) test/npm/node_modules

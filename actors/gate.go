@@ -1,0 +1,195 @@
+package actors
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"mcpbridge/actors/internal/policy"
+	"mcpbridge/config"
+	"mcpbridge/messages"
+)
+
+// Gate says what a caller may do: the permissions, the effects and the argument
+// check of one configuration. It is safe for concurrent use and never blocks.
+type Gate struct {
+	permissions policy.Permissions
+	servers     map[string]serverGate
+	schemas     schemaCache
+}
+
+// serverGate is what the configuration says about one server's tools.
+type serverGate struct {
+	effects  policy.Effects
+	allow    []string // empty = all
+	deny     []string
+	never    []string // abandon: never, by tool name or glob
+	maxBytes int64
+}
+
+// defaultMaxArgs bounds the arguments of a call whose server has no frame limit.
+const defaultMaxArgs = 32 << 20
+
+// NewGate builds the gate of a configuration. Without one it denies everything.
+func NewGate(cfg *config.Config) *Gate {
+	g := &Gate{servers: map[string]serverGate{}}
+	if cfg == nil {
+		return g
+	}
+	g.permissions = policy.Permissions{Rules: policyRules(cfg.Permissions), Absent: !cfg.HasPermissions && len(cfg.Permissions) == 0,
+		Project: policyRules(cfg.ProjectRules)}
+	for _, s := range cfg.Servers {
+		trust := policy.TrustNone
+		switch s.Trust {
+		case config.TrustAnnotations:
+			trust = policy.TrustAnnotations
+		case config.TrustReadOnly:
+			trust = policy.TrustReadOnly
+		}
+		sg := serverGate{effects: policy.NewEffects(s.Effects, trust), allow: s.Allow, deny: s.Deny, maxBytes: s.Limits.FrameBytes}
+		for tool, word := range s.Abandon {
+			if word == "never" {
+				sg.never = append(sg.never, tool)
+			}
+		}
+		g.servers[s.Name] = sg
+	}
+	return g
+}
+
+func policyRules(in []config.Rule) []policy.Rule {
+	out := make([]policy.Rule, len(in))
+	for i, r := range in {
+		out[i] = policy.Rule{Server: r.Server, Tool: r.Tool, Effect: r.Effect, Client: r.Client, View: r.View, Action: r.Action}
+	}
+	return out
+}
+
+// Decide gives the permission of a tool for a client in a view, and the name of
+// the rule that gave it: `permissions[2]`, `project permissions[0]` or `default`.
+// An empty client and view ask for the catalogue at large.
+func (g *Gate) Decide(t messages.Tool, client, view string) (messages.Permission, string) {
+	if t.Server == "" || t.RemoteName == "" {
+		return messages.Deny, policy.DefaultRule
+	}
+	return g.permissions.Decide(policy.Subject{Server: t.Server, Tool: t.RemoteName, Effect: t.Effect, Client: client, View: view})
+}
+
+// CheckArgs checks a call's arguments and returns them as the object that is sent
+// (requirement D1): absent and null become {}, everything else keeps its bytes.
+// The error is meant for the caller: it names the argument and no values.
+func (g *Gate) CheckArgs(t messages.Tool, args json.RawMessage) (json.RawMessage, error) {
+	limit := g.servers[t.Server].maxBytes
+	if limit <= 0 {
+		limit = defaultMaxArgs
+	}
+	parsed, err := policy.ParseArgs(args, limit)
+	if err != nil {
+		return nil, err
+	}
+	if schema, err := g.schemas.get(t.Def.InputSchema); err == nil {
+		if err := schema.Validate(parsed); err != nil {
+			return nil, err
+		}
+	}
+	return parsed.Raw, nil
+}
+
+// effect classifies a tool of a server (requirement C5).
+func (g *Gate) effect(server string, def messages.ToolDef) (messages.Effect, messages.EffectSource) {
+	return g.servers[server].effects.Of(def.Name, def.Hints)
+}
+
+// visible reports whether tools.allow and tools.deny let the tool into the catalogue.
+func (g *Gate) visible(server, tool string) bool {
+	s := g.servers[server]
+	return (len(s.allow) == 0 || policy.MatchAny(s.allow, tool)) && !policy.MatchAny(s.deny, tool)
+}
+
+// limits are the scheduling facts that the configuration gives a tool.
+func (g *Gate) limits(server, tool string) messages.ToolLimits {
+	return messages.ToolLimits{AbandonNever: policy.MatchAny(g.servers[server].never, tool)}
+}
+
+// schemaProblems says what of a tool's input schema is not used for the check.
+func (g *Gate) schemaProblems(def messages.ToolDef) []string {
+	schema, err := g.schemas.get(def.InputSchema)
+	if err != nil {
+		return []string{fmt.Sprintf("its input schema is not used to check arguments: %v; the server checks them alone", err)}
+	}
+	if notes := schema.Notes(); len(notes) > 0 {
+		return []string{"its input schema is used in part to check arguments: " + strings.Join(notes, "; ")}
+	}
+	return nil
+}
+
+// schemaCache keeps compiled schemas, by their text: equal schemas are common, and
+// a text never compares equal to another by accident. When the newer half is full
+// the older one is forgotten, so a server that lists ever new schemas costs a
+// bounded amount; what is used comes back into the newer half.
+type schemaCache struct {
+	mu       sync.Mutex
+	newer    map[string]compiledSchema
+	older    map[string]compiledSchema
+	bytes    int // of the newer half
+	maxBytes int // 0 = the default
+}
+
+type compiledSchema struct {
+	schema *policy.Schema
+	err    error
+}
+
+// defaultCacheBytes is the size of the schema texts in one half of the cache.
+const defaultCacheBytes = 16 << 20
+
+var errNoSchema = errors.New("there is none")
+
+func (c *schemaCache) get(raw json.RawMessage) (*policy.Schema, error) {
+	if len(raw) == 0 {
+		return nil, errNoSchema
+	}
+	if len(raw) > policy.MaxSchemaBytes { // refused at a glance, and nothing to keep
+		return policy.CompileSchema(raw)
+	}
+	if found, ok := c.lookup(raw); ok {
+		return found.schema, found.err
+	}
+	var made compiledSchema
+	made.schema, made.err = policy.CompileSchema(raw) // outside the lock: two may do the same work once
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.put(string(raw), made)
+	return made.schema, made.err
+}
+
+func (c *schemaCache) lookup(raw json.RawMessage) (compiledSchema, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if found, ok := c.newer[string(raw)]; ok {
+		return found, true
+	}
+	found, ok := c.older[string(raw)]
+	if ok {
+		c.put(string(raw), found)
+	}
+	return found, ok
+}
+
+// put adds to the newer half; the lock is held.
+func (c *schemaCache) put(text string, made compiledSchema) {
+	limit := c.maxBytes
+	if limit == 0 {
+		limit = defaultCacheBytes
+	}
+	if _, ok := c.newer[text]; ok {
+		return
+	}
+	if c.newer == nil || c.bytes+len(text) > limit {
+		c.older, c.newer, c.bytes = c.newer, map[string]compiledSchema{}, 0
+	}
+	c.newer[text] = made
+	c.bytes += len(text)
+}

@@ -1,0 +1,74 @@
+package catalogue
+
+import (
+	"fmt"
+
+	"mcpbridge/messages"
+)
+
+// Rules are the decisions that the catalogue asks for. All must be set.
+type Rules struct {
+	Effect   func(messages.ToolDef) (messages.Effect, messages.EffectSource)
+	Decide   func(messages.Tool) (messages.Permission, string)
+	Visible  func(remote string) bool // tools.allow and tools.deny
+	Limits   func(remote string) messages.ToolLimits
+	Problems func(messages.ToolDef) []string // with the input schema
+	Reserved func(name string) bool
+}
+
+// Part is what one server brings to the catalogue. It depends on that server's
+// listing and configuration alone, so it is built once per listing.
+type Part struct {
+	Server     string
+	Discovered int // raw list entries
+	Adapted    int // given a local definition
+	Tools      []messages.Tool
+	Issues     []messages.Issue
+}
+
+// NewPart names, classifies and judges the tools of one listing.
+func NewPart(server string, listing messages.Listing, rules Rules) Part {
+	p := Part{Server: server, Discovered: listing.Discovered, Adapted: len(listing.Tools)}
+	for _, i := range listing.Issues {
+		i.Server = server
+		p.Issues = append(p.Issues, i)
+	}
+	issue := func(stage messages.Stage, tool, format string, args ...any) {
+		p.Issues = append(p.Issues, messages.Issue{Stage: stage, Severity: messages.SeverityWarning,
+			Server: server, Tool: tool, Message: fmt.Sprintf(format, args...)})
+	}
+	if listing.Discovered < len(listing.Tools) { // a listing that forgot to count
+		p.Discovered = len(listing.Tools)
+	}
+	hidden := 0
+	for _, def := range listing.Tools {
+		if !rules.Visible(def.Name) {
+			hidden++
+			continue
+		}
+		t := messages.Tool{Server: server, RemoteName: def.Name, Def: def, Digest: Digest(def), Limits: rules.Limits(def.Name)}
+		var reserved bool
+		t.Name, t.EndpointName, reserved = Names(server, def.Name, rules.Reserved)
+		t.Effect, t.EffectSource = rules.Effect(def)
+		t.Permission, t.Rule = rules.Decide(t)
+		if reserved {
+			issue(messages.StageRegister, def.Name, "its name is reserved; it is offered as %s", t.Name)
+		}
+		for _, problem := range rules.Problems(def) {
+			issue(messages.StageAdaptTool, def.Name, "%s", problem)
+		}
+		p.Tools = append(p.Tools, t)
+	}
+	if hidden > 0 {
+		issue(messages.StageRegister, "", "%s hidden by tools.allow and tools.deny", Count(hidden, "tool"))
+	}
+	return p
+}
+
+// Count says "1 tool" or "3 tools".
+func Count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,66 @@
+package dispatch
+
+import (
+	"encoding/json"
+	"time"
+
+	"mcpbridge/messages"
+)
+
+// Command is one thing that the shell is to do. The set is closed.
+type Command interface{ command() }
+
+// Execute hands one attempt to a session. Exec.Progress is nil: the shell sets it
+// to a function that passes the params on to OnProgress (nil = not wanted) and
+// tells the core with a CallProgress that the call is alive.
+type Execute struct {
+	Session    SessionRef
+	Exec       messages.Exec
+	OnProgress func(params json.RawMessage)
+}
+
+// ToSession sends a message to a session.
+type ToSession struct {
+	Session SessionRef
+	Message messages.Message
+}
+
+// ToServers sends a message to `servers`: RecycleServer, ServerDrained, WakeServer.
+type ToServers struct{ Message messages.Message }
+
+// Settle gives a call its one outcome. Reply has room for it.
+type Settle struct {
+	Reply   chan<- messages.Outcome
+	Outcome messages.Outcome
+}
+
+// Emit takes an event into the bridge's history.
+type Emit struct{ Event messages.Event }
+
+// WakeAt asks for a Tick at that time; it replaces the one asked for before.
+type WakeAt struct{ At time.Time }
+
+// AnswerCalls answers QueryCalls.
+type AnswerCalls struct {
+	Reply  chan<- messages.CallsReport
+	Report messages.CallsReport
+}
+
+// AnswerFound answers Cancel.Found.
+type AnswerFound struct {
+	Reply chan<- bool
+	Found bool
+}
+
+// AnswerDrained answers DrainAll.Done.
+type AnswerDrained struct{ Done chan<- struct{} }
+
+func (Execute) command()       {}
+func (ToSession) command()     {}
+func (ToServers) command()     {}
+func (Settle) command()        {}
+func (Emit) command()          {}
+func (WakeAt) command()        {}
+func (AnswerCalls) command()   {}
+func (AnswerFound) command()   {}
+func (AnswerDrained) command() {}

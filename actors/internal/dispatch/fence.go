@@ -1,0 +1,216 @@
+package dispatch
+
+import (
+	"fmt"
+	"time"
+
+	"mcpbridge/messages"
+)
+
+// A fence is the place of a call that has its outcome while its server may still
+// work on it.
+//
+//	fenced ──answer, or proof of death──────────────────────► freed
+//	   └─abandon_after─► overdue ─ stdio: recycle ─ death ──► freed
+//	                          └─── no proof to be had ──────► freed, possible_overlap
+//
+// Progress starts abandon_after again. A call that is void holds its place only
+// until its worker is back. Reads have nothing to protect: when abandon_after is
+// over, side effects may pass them, and when all places of reads are taken by such
+// calls, the incarnation is recycled.
+
+// readPatience stands for abandon_after where that is never: no work is lost with
+// a read.
+const readPatience = 30 * time.Second
+
+// fence keeps the place of a settled call.
+func (c *Core) fence(cl *call) {
+	c.landed(cl)
+	c.enter(cl, fenced)
+	cl.args, cl.req.Args, cl.req.Meta, cl.req.OnProgress = nil, nil, nil, nil
+	cl.server.lane.Fence(cl.id)
+	c.timers.set(&cl.alarm, c.abandonAt(cl))
+	if holds(cl) {
+		e := c.event(messages.EventLaneHeld, cl)
+		e.Generation = cl.gen
+		c.do(Emit{e})
+	}
+}
+
+// holds reports whether the fenced call may still change the world.
+func holds(cl *call) bool { return laneIsEffect(cl) && !cl.void }
+
+func laneIsEffect(cl *call) bool { return cl.effect != messages.ReadOnly }
+
+// abandonAt is when the fence is abandoned, counted from now; zero = never.
+func (c *Core) abandonAt(cl *call) time.Time {
+	after := cl.server.limits.AbandonAfter
+	switch {
+	case !holds(cl):
+		if after <= 0 {
+			after = readPatience
+		}
+	case cl.abandonNever || after <= 0:
+		return time.Time{}
+	}
+	return c.now.Add(after)
+}
+
+// progress is a sign of life: the fence's time starts again.
+func (c *Core) progress(m messages.CallProgress) {
+	cl := c.calls[m.CallID]
+	if cl == nil || cl.state != fenced || cl.key != m.Key || cl.gen != m.Gen || cl.orphan {
+		return
+	}
+	if cl.overdue {
+		if !holds(cl) { // others may have passed it already
+			return
+		}
+		cl.overdue = false
+		cl.server.overdue--
+		c.touch(cl.server)
+	}
+	c.timers.set(&cl.alarm, c.abandonAt(cl))
+}
+
+// late takes the reply to a fenced call.
+func (c *Core) late(cl *call, r messages.Reply) {
+	switch r.Kind {
+	case messages.ReplyResult, messages.ReplyError, messages.ReplyTooLarge, messages.ReplyProtocol:
+		e := c.event(messages.EventReplyLate, cl)
+		e.Generation = cl.gen
+		c.do(Emit{e})
+		c.unfence(cl, "the server answered")
+	case messages.ReplyLost:
+		if holds(cl) && !r.Proven {
+			return // no answer will come, and nothing says that the work is over
+		}
+		c.unfence(cl, "proven dead")
+	case messages.ReplyNotEntered:
+		c.unfence(cl, "not sent")
+	}
+}
+
+// unfence frees the place.
+func (c *Core) unfence(cl *call, why string) {
+	if holds(cl) {
+		e := c.event(messages.EventLaneReleased, cl)
+		e.Reason = why
+		c.do(Emit{e})
+	}
+	c.leave(cl)
+}
+
+// overlap frees the place without proof that the work is over.
+func (c *Core) overlap(cl *call, why string) {
+	if holds(cl) {
+		e := c.event(messages.EventPossibleOverlap, cl)
+		e.Generation, e.Reason = cl.gen, why
+		c.do(Emit{e})
+	}
+	cl.ghost = false
+	c.unfence(cl, why)
+}
+
+// conjure notes that the attempt of a side effect that is about to be repeated may
+// still be worked on. Were its place given up with the repetition, a write that
+// comes later could be undone by the old one.
+func (c *Core) conjure(cl *call) {
+	if !laneIsEffect(cl) {
+		return
+	}
+	after := cl.server.limits.AbandonAfter
+	if after <= 0 || cl.abandonNever { // the repetition's outcome is what never is about
+		after = ghostPatience
+	}
+	cl.ghost, cl.ghostGen, cl.ghostUntil = true, cl.gen, c.now.Add(after)
+}
+
+const ghostPatience = 30 * time.Second
+
+// leave forgets a settled call, or lets its ghost keep the place.
+func (c *Core) leave(cl *call) {
+	switch {
+	case !cl.ghost:
+		c.forget(cl)
+		return
+	case !cl.ghostUntil.After(c.now):
+		cl.void = false
+		c.overlap(cl, "an earlier attempt was abandoned without proof that it is over")
+		return
+	case cl.state == running:
+		c.landed(cl)
+		cl.server.lane.Fence(cl.id)
+	case cl.state == queued:
+		cl.server.lane.Occupy(cl.id)
+		c.touch(cl.server)
+	}
+	c.enter(cl, fenced)
+	cl.ghost, cl.void, cl.orphan, cl.gen = false, false, true, cl.ghostGen
+	cl.args, cl.req.Args, cl.req.Meta, cl.req.OnProgress = nil, nil, nil, nil
+	c.timers.set(&cl.alarm, cl.ghostUntil)
+	e := c.event(messages.EventLaneHeld, cl)
+	e.Generation = cl.gen
+	c.do(Emit{e})
+}
+
+// exorcise takes the ghosts of an incarnation that is proven dead.
+func (c *Core) exorcise(s *server, gen uint64) {
+	for _, id := range s.lane.AppendWaiting(s.lane.AppendActive(nil)) {
+		if cl := c.calls[id]; cl.ghost && cl.ghostGen == gen {
+			cl.ghost = false
+		}
+	}
+}
+
+// abandon is the end of abandon_after.
+func (c *Core) abandon(cl *call) {
+	s := cl.server
+	if holds(cl) && (s.limits.Remote || cl.orphan) {
+		c.overlap(cl, "abandoned without proof that it is over")
+		return
+	}
+	cl.overdue = true
+	s.overdue++
+	s.lane.Abandon(cl.id)
+	c.touch(s)
+}
+
+// recycle asks for the end of the incarnation when only that can free the lane:
+// after the calls in flight, once, and not while a call is held that the operator
+// said is never to be abandoned.
+func (c *Core) recycle(s *server) {
+	why := ""
+	if s.overdue > 0 && s.up {
+		why = c.recycleReason(s)
+	}
+	if !s.recycleSent { // until then an answer may still come in time
+		s.recycling = why != ""
+	}
+	if s.recycling && !s.recycleSent && s.inFlight == 0 {
+		s.recycleSent = true
+		c.do(ToServers{messages.RecycleServer{Key: s.key, Gen: s.gen, Reason: why}})
+	}
+}
+
+func (c *Core) recycleReason(s *server) string {
+	effect, reads := "", 0
+	c.scratch = s.lane.AppendActive(c.scratch[:0])
+	for _, id := range c.scratch {
+		cl := c.calls[id]
+		switch {
+		case cl.state != fenced || cl.gen != s.gen:
+		case holds(cl) && (cl.abandonNever || s.limits.AbandonAfter <= 0):
+			return ""
+		case !cl.overdue:
+		case laneIsEffect(cl):
+			effect = fmt.Sprintf("call %s of %s got no answer and was abandoned", cl.id, cl.remote)
+		default:
+			reads++
+		}
+	}
+	if effect == "" && reads >= s.lane.Limits().MaxReads {
+		return fmt.Sprintf("%d reads got no answer and hold every place", reads)
+	}
+	return effect
+}

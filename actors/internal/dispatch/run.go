@@ -1,0 +1,289 @@
+package dispatch
+
+import (
+	"time"
+
+	"mcpbridge/messages"
+)
+
+// start hands one attempt to the server's session.
+func (c *Core) start(s *server, cl *call) {
+	c.current = cl
+	c.countOut(cl)
+	c.enter(cl, running)
+	cl.attempt++
+	cl.gen, cl.session, cl.held, cl.out = s.gen, s.session, false, true
+	cl.boundary = &cl.first
+	if cl.attempt > 1 {
+		cl.boundary = new(messages.Boundary)
+	}
+	c.inFlight++
+	s.inFlight++
+	c.do(Execute{Session: s.session, OnProgress: cl.req.OnProgress, Exec: messages.Exec{
+		Key: cl.key, Gen: cl.gen, CallID: cl.id, Attempt: cl.attempt, Remote: cl.remote,
+		Args: cl.args, Meta: cl.req.Meta, Boundary: cl.boundary, Deadline: cl.deadline,
+	}})
+	e := c.event(messages.EventCallDispatched, cl)
+	e.Attempt, e.Generation = cl.attempt, cl.gen
+	c.do(Emit{e})
+	c.current = nil
+}
+
+// callDone takes the reply of an attempt, once. One that is not the present attempt
+// of a call is nobody's any more.
+func (c *Core) callDone(m messages.CallDone) {
+	cl := c.calls[m.CallID]
+	if cl == nil || cl.key != m.Key || cl.gen != m.Gen || cl.attempt != m.Attempt || !cl.out {
+		return
+	}
+	cl.out = false
+	c.current = cl
+	if m.Reply.Kind == messages.ReplyLost {
+		c.suspect(cl)
+	}
+	switch cl.state {
+	case running:
+		c.answered(cl, m.Reply)
+	case fenced:
+		c.late(cl, m.Reply)
+	case checking, waiting, queued: // its incarnation was declared over before
+	}
+	c.current = nil
+}
+
+// answered decides what the reply to a running attempt means.
+func (c *Core) answered(cl *call, r messages.Reply) {
+	switch r.Kind {
+	case messages.ReplyResult:
+		cl.server.idleEnds = 0
+		v := verdict{kind: messages.OK, result: r.Raw}
+		if isError(r.Raw) {
+			v.kind, v.code = messages.ToolError, messages.CodeToolError
+		}
+		c.end(cl, v)
+	case messages.ReplyError:
+		cl.server.idleEnds = 0
+		c.end(cl, verdict{kind: messages.ToolError, code: messages.CodeToolError, rpcError: r.Raw})
+	case messages.ReplyTooLarge:
+		c.end(cl, verdict{kind: messages.ToolError, code: messages.CodeResultTooLarge,
+			message: toolName(cl.key.Server, cl.remote) + ": the answer is too large" + because(r.Err),
+			hint:    "ask for less, or raise limits.frame_bytes of mcp_servers." + cl.key.Server})
+	case messages.ReplyProtocol:
+		if c.mayRetry(cl) {
+			cl.retried, cl.lostAs = true, messages.CodeProtocolError
+			c.requeue(cl, "the answer was no answer"+because(r.Err), false)
+			return
+		}
+		c.end(cl, unknownOutcome(cl, messages.CodeProtocolError, "the server's answer is neither a result nor an error"+because(r.Err)))
+	case messages.ReplyNotEntered:
+		c.notEntered(cl, r.Err)
+	case messages.ReplyLost:
+		c.lost(cl, r.Proven, r.Err)
+	default:
+		c.end(cl, unknownOutcome(cl, messages.CodeInternal, "bug: reply "+r.Kind.String()))
+	}
+}
+
+// notEntered handles an attempt of which not one byte left.
+func (c *Core) notEntered(cl *call, why string) {
+	s := cl.server
+	// The worker is back without having entered; nobody may enter any more.
+	if !cl.boundary.Void() && cl.boundary.Entered() {
+		c.lost(cl, false, why)
+		return
+	}
+	if cl.cancel {
+		c.end(cl, cancelled)
+		return
+	}
+	if v, ok := c.comeback(cl); !ok {
+		c.end(cl, v)
+		return
+	}
+	if s.gen != cl.gen || !s.up {
+		cl.refused, cl.why = 0, ""
+		c.requeue(cl, "not sent"+because(why), false)
+		return
+	}
+	// The session lives and still did not take it (a refused connection): once more
+	// at once, then ever less eagerly.
+	cl.why = why
+	cl.refused++
+	c.requeue(cl, "not sent"+because(why), cl.refused > 1)
+	if cl.refused > 1 {
+		const first, most = 100 * time.Millisecond, 2 * time.Second
+		wait := most
+		if n := cl.refused - 2; n < 5 {
+			wait = min(first<<n, most)
+		}
+		cl.held = true
+		c.timers.set(&cl.alarm, earlier(c.now.Add(wait), cl.deadline))
+	}
+}
+
+// comeback says whether a running call may stand in line again, or why not.
+func (c *Core) comeback(cl *call) (verdict, bool) {
+	switch s := cl.server; {
+	case !cl.deadline.After(c.now):
+		return c.expired(cl), false
+	case c.closed:
+		return c.closedDoor(cl), false
+	case !s.accepts():
+		return s.refusal(true), false
+	}
+	return verdict{}, true
+}
+
+// lost handles an attempt that was entered and can get no answer any more.
+func (c *Core) lost(cl *call, proven bool, why string) {
+	if c.mayRetry(cl) {
+		cl.retried, cl.lostAs = true, messages.CodeConnectionLost
+		if !proven {
+			c.conjure(cl)
+		}
+		c.requeue(cl, "connection lost"+because(why), false)
+		return
+	}
+	c.settle(cl, unknownOutcome(cl, messages.CodeConnectionLost, "the connection was lost before an answer came"+because(why)))
+	if laneIsEffect(cl) && !proven {
+		c.fence(cl)
+		return
+	}
+	c.forget(cl)
+}
+
+// mayRetry is the one repetition that the bridge allows itself after a byte may
+// have left: the operator said that the tool is harmless, the call is in time and
+// still wanted, and its server is one that comes back.
+func (c *Core) mayRetry(cl *call) bool {
+	if cl.retried || cl.cancel || cl.effect == messages.SideEffect || cl.effectSource != messages.FromConfig {
+		return false
+	}
+	_, ok := c.comeback(cl)
+	return ok
+}
+
+// requeue puts a running call back to its place in the line.
+func (c *Core) requeue(cl *call, why string, held bool) {
+	c.landed(cl)
+	c.enter(cl, queued)
+	cl.server.lane.Requeue(cl.id, held)
+	c.countIn(cl)
+	c.wake(cl.server)
+	e := c.event(messages.EventCallRequeued, cl)
+	e.Attempt, e.Reason = cl.attempt, why
+	c.do(Emit{e})
+}
+
+var cancelled = notSent(messages.CodeCancelled, "cancelled before it was sent", "")
+
+// cancel ends a call that somebody no longer wants.
+func (c *Core) cancel(m messages.Cancel) {
+	cl := c.calls[m.CallID]
+	if m.Found != nil {
+		c.do(AnswerFound{m.Found, cl != nil})
+	}
+	if cl == nil || cl.settled {
+		return
+	}
+	c.current = cl
+	defer func() { c.current = nil }()
+	if !cl.cancel {
+		c.do(Emit{c.event(messages.EventCallCancel, cl)})
+	}
+	switch cl.state {
+	case checking, waiting, queued:
+		c.end(cl, cancelled)
+	case running:
+		asked := cl.cancel
+		cl.cancel = true
+		if cl.boundary.Void() {
+			c.settle(cl, cancelled)
+			cl.void = true
+			c.fence(cl)
+			return
+		}
+		if !asked {
+			c.tell(cl, "cancelled by the caller")
+		}
+		if m.Left {
+			c.settle(cl, cancelUnanswered(cl))
+			c.fence(cl)
+		}
+	case fenced:
+	}
+}
+
+func cancelUnanswered(cl *call) verdict {
+	return unknownOutcome(cl, messages.CodeCancelled, "cancelled after it was sent; the server may still be working on it")
+}
+
+// tell asks the session to tell its server that the call is no longer wanted.
+func (c *Core) tell(cl *call, why string) {
+	if s := cl.server; s.gen == cl.gen && s.up {
+		c.do(ToSession{cl.session, messages.CancelExec{Key: cl.key, Gen: cl.gen, CallID: cl.id, Attempt: cl.attempt, Reason: why}})
+	}
+}
+
+// expire handles everything that is due.
+func (c *Core) expire() {
+	for len(c.timers) > 0 && !c.timers[0].due.After(c.now) {
+		a := c.timers[0]
+		c.timers.remove(a)
+		if a.server != nil {
+			c.alive(a.server)
+			continue
+		}
+		c.current = a.call
+		c.due(a.call)
+	}
+	c.current = nil
+}
+
+func (c *Core) due(cl *call) {
+	over := !cl.deadline.After(c.now)
+	switch cl.state {
+	case waiting:
+		if over {
+			c.end(cl, c.expired(cl))
+		} else {
+			c.end(cl, c.unknownTool(cl))
+		}
+	case queued:
+		if over {
+			c.end(cl, c.expired(cl))
+			return
+		}
+		cl.held = false
+		cl.server.lane.Release(cl.id)
+		c.timers.set(&cl.alarm, cl.deadline)
+		c.touch(cl.server)
+	case running:
+		c.timeout(cl)
+	case fenced:
+		c.abandon(cl)
+	case checking:
+	}
+}
+
+// timeout is the deadline of a running call.
+func (c *Core) timeout(cl *call) {
+	switch {
+	case cl.boundary.Void():
+		cl.void = true
+		c.settle(cl, c.expired(cl))
+	case cl.cancel:
+		c.settle(cl, cancelUnanswered(cl))
+	default:
+		c.tell(cl, "deadline exceeded")
+		c.settle(cl, timedOut(cl))
+	}
+	c.fence(cl)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}

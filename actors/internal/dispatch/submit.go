@@ -1,0 +1,163 @@
+package dispatch
+
+import (
+	"time"
+
+	"mcpbridge/actors/internal/lane"
+	"mcpbridge/messages"
+)
+
+// submit takes a new call through the checks.
+func (c *Core) submit(m messages.Submit) {
+	cl := newCall(m)
+	cl.key.Server = m.Call.Server
+	if cl.accepted.IsZero() || cl.accepted.After(c.now) {
+		cl.accepted = c.now
+	}
+	cl.since = cl.accepted
+	if cl.id == "" {
+		cl.id = c.nextID()
+	}
+	c.current = cl
+	if c.calls[cl.id] != nil {
+		c.settle(cl, rejected(messages.CodeInvalidArguments, "a call with the id "+quote(cl.id)+" is under way",
+			"give each call an id of its own, or none"))
+		return
+	}
+	cl.client = c.clientOf(m.Call.Client)
+	c.check(cl, m.Checked)
+	c.current = nil
+}
+
+// check takes a call whose tool may be known by now through known, in view,
+// allowed and arguments, and then to admission. A call that waits for its tool
+// comes here again.
+func (c *Core) check(cl *call, checked messages.CheckedArgs) {
+	t, known := c.lookup(cl)
+	if !known {
+		c.unknown(cl)
+		return
+	}
+	cl.tool, cl.remote, cl.effect, cl.effectSource = t.Name, t.RemoteName, t.Effect, t.EffectSource
+	cl.key, cl.abandonNever = messages.Key{Server: t.Server}, t.Limits.AbandonNever
+
+	permission, rule := c.cfg.Decide(t, cl.req.Client, cl.req.View)
+	cl.rule = rule
+	if permission != messages.Allow {
+		c.end(cl, refused(t, permission, rule))
+		return
+	}
+	if v, ok := c.checkArgs(cl, t, checked); !ok {
+		c.end(cl, v)
+		return
+	}
+	c.admit(cl)
+}
+
+// checkArgs fills in the normalised arguments. The caller's own check counts while
+// it was done on the catalogue that is in force.
+func (c *Core) checkArgs(cl *call, t messages.Tool, checked messages.CheckedArgs) (verdict, bool) {
+	if cl.req.Timeout < 0 {
+		return negativeTimeout, false
+	}
+	if checked.Version != 0 && checked.Version == c.catalogue.Version {
+		if checked.Err != "" {
+			return invalidArgs(t, checked.Err), false
+		}
+		cl.args = checked.Args
+		return verdict{}, true
+	}
+	args, err := c.cfg.CheckArgs(t, cl.req.Args)
+	if err != nil {
+		return invalidArgs(t, err.Error()), false
+	}
+	cl.args = args
+	return verdict{}, true
+}
+
+// admit gives the call its deadline and its place in the lane.
+func (c *Core) admit(cl *call) {
+	s := c.servers[cl.key]
+	switch {
+	case c.closed && !cl.req.DryRun:
+		c.end(cl, c.closedDoor(cl))
+		return
+	case s == nil || s.removed:
+		c.end(cl, notConfigured(cl.key))
+		return
+	}
+	cl.server = s
+	cl.deadline, cl.source = deadline(cl, s.limits)
+	if cl.req.DryRun {
+		c.end(cl, c.dryRun(cl))
+		return
+	}
+	switch {
+	case !s.accepts():
+		c.end(cl, s.refusal(cl.state == waiting))
+		return
+	case !cl.deadline.After(c.now):
+		c.end(cl, verdict{kind: messages.NotSent, code: messages.CodeExpired,
+			message: "the call's deadline had passed before it could be sent", hint: hintDeadline(cl)})
+		return
+	}
+	class := laneOf(cl.effect)
+	if !s.open() {
+		s.lane.Pause()
+	}
+	if !cl.waits && cl.client.waits >= c.cfg.ClientQueue && !s.lane.Free(class) {
+		c.end(cl, overloaded("client "+quote(cl.req.Client)+" has as many calls waiting as it may", s.lane.RetryAfter(class)))
+		return
+	}
+	it := lane.Item{ID: cl.id, Class: class, Bytes: cl.bytes(), Client: cl.req.Client, Deadline: cl.deadline}
+	if over, ok := s.lane.Admit(it); !ok {
+		c.end(cl, overloaded("the queue of server "+quote(s.key.String())+" is full: "+over.Reason, s.patience(c.now, over.RetryAfter)))
+		return
+	}
+	if cl.state == waiting {
+		c.unwait(cl)
+	}
+	c.enter(cl, queued)
+	c.calls[cl.id] = cl
+	c.countIn(cl)
+	c.timers.set(&cl.alarm, cl.deadline)
+	c.announce(cl)
+	c.wake(s)
+	c.touch(s)
+}
+
+// announce tells the history of an accepted call, once.
+func (c *Core) announce(cl *call) {
+	if cl.announce {
+		return
+	}
+	cl.announce = true
+	e := c.event(messages.EventCallAccepted, cl)
+	e.Tool, e.Effect, e.Client, e.Deadline = cl.tool, effectName(cl), cl.req.Client, &cl.deadline
+	if cl.tool == "" {
+		e.Tool = short(cl.req.Tool)
+	}
+	if cl.deadline.IsZero() {
+		e.Deadline = nil
+	}
+	c.do(Emit{e})
+}
+
+// deadline is the earliest of the caller's wishes and the configured call time-out.
+func deadline(cl *call, l messages.ServerLimits) (time.Time, messages.DeadlineSource) {
+	timeout := l.CallTimeout
+	if timeout <= 0 {
+		timeout = defaultCallTimeout
+	}
+	at, source := cl.accepted.Add(timeout), messages.DeadlineConfig
+	if t := cl.req.Timeout; t > 0 && t <= timeout {
+		at, source = cl.accepted.Add(t), messages.DeadlineCaller
+	}
+	if d := cl.req.Deadline; !d.IsZero() && !d.After(at) {
+		at, source = d, messages.DeadlineCaller
+	}
+	return at, source
+}
+
+// defaultCallTimeout is the contract's `timeouts.call`.
+const defaultCallTimeout = time.Minute

@@ -1,0 +1,442 @@
+package upstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"mcpbridge/config"
+	"mcpbridge/messages"
+)
+
+// web is an HTTP server that records what it was asked.
+type web struct {
+	*httptest.Server
+	mu   sync.Mutex
+	seen []*http.Request
+}
+
+func newWeb(t *testing.T, h http.Handler) *web {
+	w := &web{}
+	w.Server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		w.mu.Lock()
+		w.seen = append(w.seen, r.Clone(context.WithoutCancel(r.Context())))
+		w.mu.Unlock()
+		h.ServeHTTP(rw, r)
+	}))
+	t.Cleanup(w.Close)
+	return w
+}
+
+func (w *web) requests() []*http.Request {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]*http.Request(nil), w.seen...)
+}
+
+func newWebRig(t *testing.T, url string, typ config.Transport) *rig {
+	t.Helper()
+	r := newRig(t, "")
+	r.o.Server.Type, r.o.Server.URL, r.o.Server.Command = typ, url, ""
+	r.o.Server.Headers = map[string]string{"Authorization": "Bearer s3cret", "X-Tenant": "a"}
+	return r
+}
+
+func sdkHandler(stateless bool) http.Handler {
+	s := newSDKServer()
+	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{Stateless: stateless})
+}
+
+func TestHTTPSession(t *testing.T) {
+	w := newWeb(t, sdkHandler(false))
+	r := newWebRig(t, w.URL, config.Auto).dial()
+	if got := r.peer.Info(); got.Transport != "http" || got.Protocol != legacy || got.ServerName != "sdk" || !got.HasTools || got.SkipProbe {
+		t.Fatalf("info %+v", got)
+	}
+	if len(r.listing.Tools) != 6 {
+		t.Errorf("listed %d tools over several pages", len(r.listing.Tools))
+	}
+	if got := text(t, r.call("echo", "{\n\"n\": 9007199254740993}")); got != "{\n\"n\": 9007199254740993}" && got != `{"n":9007199254740993}` {
+		t.Errorf("got %s", got)
+	}
+	n := 0
+	e := r.exec("progress", `{}`)
+	e.Progress = func(json.RawMessage) { n++ }
+	if r.kind(r.do(e), messages.ReplyResult); n != 1 {
+		t.Errorf("%d progress notifications", n)
+	}
+	e = r.exec("wait", `{}`)
+	ch := r.start(e)
+	r.entered(e)
+	r.eventually("request seen", func() bool { return strings.Contains(fmt.Sprint(len(w.requests())), "") })
+	r.peer.Cancel(e.CallID, 1, "x")
+	if rep := r.await(ch); rep.Kind != messages.ReplyResult && rep.Kind != messages.ReplyError {
+		t.Errorf("cancelled call got %v %s %s", rep.Kind, rep.Raw, rep.Err)
+	}
+	r.growsAndTells()
+	r.peer.Stop(messages.Ladder{StdinClose: patience, SigTerm: patience})
+	r.wait(r.peer.Done(), "done")
+	if x := r.peer.Exit(); x.Reason != "stopped" || x.Clean {
+		t.Errorf("exit %+v", x)
+	}
+	deleted := false
+	for i, q := range w.requests() {
+		if q.Header.Get("Authorization") != "Bearer s3cret" || q.Header.Get("X-Tenant") != "a" {
+			t.Errorf("%s without the configured headers", q.Method)
+		}
+		if i > 1 && q.Header.Get("Mcp-Protocol-Version") != legacy {
+			t.Errorf("request %d (%s) has protocol version %q", i, q.Method, q.Header.Get("Mcp-Protocol-Version"))
+		}
+		deleted = deleted || q.Method == http.MethodDelete
+	}
+	if !deleted {
+		t.Error("the session was not ended at the server")
+	}
+}
+
+func TestHTTPNewestRevision(t *testing.T) {
+	w := newWeb(t, sdkHandler(true))
+	r := newWebRig(t, w.URL, config.HTTP).dial()
+	if got := r.peer.Info(); got.Protocol != stateless {
+		t.Fatalf("info %+v", got)
+	}
+	if got := text(t, r.call("header", `{"region":"Zürich","o":{"n":42}}`)); got != "=?base64?WsO8cmljaA==?=|42|header" {
+		t.Errorf("headers %q", got)
+	}
+	e := r.exec("never", `{}`)
+	ch := r.start(e)
+	r.entered(e)
+	r.peer.Cancel(e.CallID, 1, "x")
+	r.kind(r.await(ch), messages.ReplyLost)
+	r.growsAndTells()
+}
+
+func TestHTTPLegacySSE(t *testing.T) {
+	s := newSDKServer()
+	h := mcp.NewSSEHandler(func(*http.Request) *mcp.Server { return s }, nil)
+	for _, typ := range []config.Transport{config.SSE, config.Auto} {
+		t.Run(string(typ), func(t *testing.T) {
+			w := newWeb(t, h)
+			r := newWebRig(t, w.URL, typ).dial()
+			if got := r.peer.Info(); got.Transport != "sse" || len(r.listing.Tools) < 6 {
+				t.Fatalf("info %+v", got)
+			}
+			if got := text(t, r.call("echo", `{"a":1.0}`)); got != `{"a":1.0}` {
+				t.Errorf("got %s", got)
+			}
+			e := r.exec("never", `{}`)
+			ch := r.start(e)
+			r.entered(e)
+			w.CloseClientConnections()
+			r.kind(r.await(ch), messages.ReplyLost)
+			r.wait(r.peer.Done(), "done")
+			if x := r.peer.Exit(); x.Reason != "the event stream ended" {
+				t.Errorf("exit %+v", x)
+			}
+		})
+	}
+}
+
+// scripted is a minimal Streamable HTTP server whose tools/call is given.
+func scripted(call func(rw http.ResponseWriter, r *http.Request, id json.RawMessage)) http.HandlerFunc {
+	return func(rw http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			rw.WriteHeader(http.StatusMethodNotAllowed)
+			return
+		}
+		var m fakeMsg
+		b, _ := io.ReadAll(r.Body)
+		_ = json.Unmarshal(b, &m)
+		answer := func(result string) {
+			rw.Header().Set("Content-Type", "application/json")
+			_, _ = fmt.Fprintf(rw, `{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, result)
+		}
+		switch m.Method {
+		case "server/discover":
+			rw.Header().Set("Content-Type", "application/json") // an empty answer
+		case "initialize":
+			rw.Header().Set("Mcp-Session-Id", "sess")
+			answer(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}`)
+		case "tools/list":
+			answer(`{"tools":[{"name":"x","description":"d","inputSchema":{"type":"object"}}]}`)
+		case "tools/call":
+			call(rw, r, m.ID)
+		default:
+			rw.WriteHeader(http.StatusAccepted)
+		}
+	}
+}
+
+func TestHTTPAnswersOfAllKinds(t *testing.T) {
+	var mode string
+	h := scripted(func(rw http.ResponseWriter, r *http.Request, id json.RawMessage) {
+		sse := func(s string) {
+			rw.Header().Set("Content-Type", "text/event-stream")
+			_, _ = fmt.Fprintf(rw, ": hello\nevent: message\ndata: %s\n\n", s)
+		}
+		switch mode {
+		case "json":
+			rw.Header().Set("Content-Type", "application/json; charset=utf-8")
+			_, _ = fmt.Fprintf(rw, "{\"jsonrpc\":\"2.0\",\n\"id\":\"%s\",\n\"result\":%s}", id, exactResult)
+		case "sse":
+			sse(`{"jsonrpc":"2.0","id":` + string(id) + `,"result":` + exactResult + `}`)
+		case "bigjson":
+			rw.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(rw, strings.Repeat("x", 9<<20))
+		case "bigsse":
+			sse(`{"jsonrpc":"2.0","id":` + string(id) + `,"result":"` + strings.Repeat("x", 9<<20) + `"}`)
+		case "empty":
+			rw.WriteHeader(http.StatusAccepted)
+		case "html":
+			rw.Header().Set("Content-Type", "text/html")
+			_, _ = io.WriteString(rw, "<html>")
+		case "otherid":
+			rw.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(rw, `{"jsonrpc":"2.0","id":5,"result":{}}`)
+		case "cutsse":
+			sse(`{"jsonrpc":"2.0","method":"notifications/message"}`)
+		case "abort":
+			panic(http.ErrAbortHandler)
+		case "503":
+			rw.WriteHeader(http.StatusServiceUnavailable)
+		case "400":
+			rw.WriteHeader(http.StatusBadRequest)
+		case "rpc400":
+			rw.WriteHeader(http.StatusBadRequest)
+			_, _ = io.WriteString(rw, `{"jsonrpc":"2.0","id":null,"error":{"code":-32020,"message":"m"}}`)
+		}
+	})
+	w := newWeb(t, h)
+	r := newWebRig(t, w.URL, config.HTTP).dial()
+	tests := []struct {
+		mode   string
+		kind   messages.ReplyKind
+		proven bool
+	}{
+		{"json", messages.ReplyResult, false}, {"sse", messages.ReplyResult, false}, {"bigjson", messages.ReplyTooLarge, false},
+		{"bigsse", messages.ReplyTooLarge, false}, {"empty", messages.ReplyProtocol, false}, {"html", messages.ReplyProtocol, false},
+		{"otherid", messages.ReplyProtocol, false}, {"cutsse", messages.ReplyLost, false}, {"abort", messages.ReplyLost, false},
+		{"503", messages.ReplyLost, false}, {"400", messages.ReplyLost, true}, {"rpc400", messages.ReplyError, false},
+		{"json", messages.ReplyResult, false},
+	}
+	for _, tt := range tests {
+		mode = tt.mode
+		got := r.call("x", `{}`)
+		if got.Kind != tt.kind || got.Proven != tt.proven {
+			t.Errorf("%s: %v proven=%v %s %s", tt.mode, got.Kind, got.Proven, got.Raw, got.Err)
+		}
+		if tt.kind == messages.ReplyResult && string(got.Raw) != exactResult {
+			t.Errorf("%s: result changed: %s", tt.mode, got.Raw)
+		}
+	}
+	n := 0
+	for _, q := range w.requests() {
+		if q.Method == http.MethodPost && q.Header.Get("Mcp-Session-Id") == "sess" {
+			n++
+		}
+	}
+	if want := len(tests) + 2; n != want { // initialized, tools/list and each call once
+		t.Errorf("%d requests of the session, want %d: something was sent twice", n, want)
+	}
+}
+
+func TestHTTPResumesABrokenStream(t *testing.T) {
+	answer := make(chan string, 1)
+	h := scripted(func(rw http.ResponseWriter, _ *http.Request, id json.RawMessage) {
+		rw.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(rw, "id: 17\nretry: 1\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\"}\n\n")
+		answer <- string(id)
+	})
+	w := newWeb(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && r.Header.Get("Last-Event-ID") == "17" {
+			rw.Header().Set("Content-Type", "text/event-stream")
+			_, _ = fmt.Fprintf(rw, "data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{}}\n\n", <-answer)
+			return
+		}
+		h(rw, r)
+	}))
+	r := newWebRig(t, w.URL, config.HTTP).dial()
+	r.kind(r.call("x", `{}`), messages.ReplyResult)
+}
+
+func TestHTTPSessionEndsByServer(t *testing.T) {
+	for status, want := range map[int]string{404: "session ended by server", 401: "HTTP 401 Unauthorized"} {
+		w := newWeb(t, scripted(func(rw http.ResponseWriter, _ *http.Request, _ json.RawMessage) { rw.WriteHeader(status) }))
+		r := newWebRig(t, w.URL, config.HTTP).dial()
+		if got := r.call("x", `{}`); got.Kind != messages.ReplyLost || !got.Proven {
+			t.Errorf("%d: %+v", status, got)
+		}
+		r.wait(r.peer.Gone(), "gone")
+		r.wait(r.peer.Done(), "done")
+		if x := r.peer.Exit(); x.Reason != want || x.Blocked != (status == 401) {
+			t.Errorf("%d: exit %+v", status, x)
+		}
+	}
+}
+
+func TestHTTPVoidAndUnreachable(t *testing.T) {
+	w := newWeb(t, scripted(func(rw http.ResponseWriter, _ *http.Request, id json.RawMessage) {
+		rw.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(rw, `{"jsonrpc":"2.0","id":%s,"result":{}}`, id)
+	}))
+	r := newWebRig(t, w.URL, config.HTTP).dial()
+	before := len(w.requests())
+	e := r.exec("x", `{}`)
+	e.Boundary.Void()
+	r.kind(r.do(e), messages.ReplyNotEntered)
+	if n := len(w.requests()); n != before {
+		t.Errorf("%d requests after a void call", n-before)
+	}
+	r.kind(r.call("x", `{}`), messages.ReplyResult)
+	w.CloseClientConnections()
+	w.Listener.Close()
+	r.kind(r.call("x", `{}`), messages.ReplyNotEntered)
+}
+
+// TestHTTPVoidAtTheLastMoment races the router's Void against the connection.
+func TestHTTPVoidAtTheLastMoment(t *testing.T) {
+	var mu sync.Mutex
+	calls := map[string]bool{}
+	w := newWeb(t, scripted(func(rw http.ResponseWriter, r *http.Request, id json.RawMessage) {
+		mu.Lock()
+		calls[string(id)] = true
+		mu.Unlock()
+		rw.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(rw, `{"jsonrpc":"2.0","id":%s,"result":{}}`, id)
+	}))
+	r := newWebRig(t, w.URL, config.HTTP).dial()
+	voided := 0
+	for i := range 200 {
+		e := r.exec("x", `{}`)
+		ch := r.start(e)
+		time.Sleep(time.Duration(i) * 3 * time.Microsecond)
+		void := e.Boundary.Void()
+		got := r.await(ch)
+		if void != (got.Kind == messages.ReplyNotEntered) {
+			t.Fatalf("void=%v and reply %v %s", void, got.Kind, got.Err)
+		}
+		if void {
+			voided++
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(calls) != 200-voided {
+		t.Errorf("%d calls arrived, %d of 200 were void", len(calls), voided)
+	}
+}
+
+func TestHTTPFailedStarts(t *testing.T) {
+	status := func(code int) http.HandlerFunc { return func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(code) } }
+	evil := newWeb(t, status(200))
+	closed := httptest.NewServer(nil)
+	closed.Close()
+	hang := make(chan struct{})
+	t.Cleanup(func() { close(hang) })
+	tests := []struct {
+		name    string
+		url     string
+		h       http.Handler
+		stage   messages.Stage
+		reason  string
+		hint    string
+		blocked bool
+	}{
+		{"refused", closed.URL, nil, messages.StageConnect, "connection refused", "is the server running", false},
+		{"no host", "http://no-such-host.invalid/mcp", nil, messages.StageConnect, "no-such-host.invalid", "", false},
+		{"401", "", status(401), messages.StageHandshake, "HTTP 401", "headers.Authorization", true},
+		{"403", "", status(403), messages.StageHandshake, "HTTP 403", "headers.Authorization", true},
+		{"404", "", status(404), messages.StageHandshake, "HTTP 404", "path of url", false},
+		{"500", "", status(500), messages.StageHandshake, "HTTP 500", "", false},
+		{"elsewhere", "", http.RedirectHandler(evil.URL, 307), messages.StageConnect, "another origin", "redirects to", false},
+		{"to GET", "", http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { http.Redirect(rw, r, "/x", 302) }), messages.StageConnect, "redirected to /x", "", false},
+		{"no url", "ftp://x", nil, messages.StageConfig, "no http or https URL", "", false},
+		{"silent", "", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hang }), messages.StageHandshake, "start budget", "", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			url := tt.url
+			if url == "" {
+				url = newUnwaited(t, tt.h)
+			}
+			r := newWebRig(t, url, config.HTTP)
+			if tt.name == "silent" {
+				r.o.Budget = time.Second
+			}
+			f := r.tryDial()
+			if f == nil {
+				t.Fatal("no error")
+			}
+			x := f.Exit
+			if x.Stage != tt.stage || !strings.Contains(x.Reason, tt.reason) || !strings.Contains(x.Hint, tt.hint) || x.Blocked != tt.blocked {
+				t.Errorf("exit %+v", x)
+			}
+		})
+	}
+	if n := len(evil.requests()); n != 0 {
+		t.Errorf("%d requests went to another origin", n)
+	}
+}
+
+// newUnwaited is a server whose end does not wait for hung handlers.
+func newUnwaited(t *testing.T, h http.Handler) string {
+	s := httptest.NewServer(h)
+	t.Cleanup(func() {
+		s.CloseClientConnections()
+		go s.Close()
+	})
+	return s.URL
+}
+
+func TestHTTPSameOriginRedirectIsFollowed(t *testing.T) {
+	h := scripted(func(rw http.ResponseWriter, _ *http.Request, id json.RawMessage) {
+		rw.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(rw, `{"jsonrpc":"2.0","id":%s,"result":{}}`, id)
+	})
+	w := newWeb(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/mcp" {
+			http.Redirect(rw, r, "/mcp/", http.StatusTemporaryRedirect)
+			return
+		}
+		h(rw, r)
+	}))
+	r := newWebRig(t, w.URL+"/mcp", config.HTTP).dial()
+	r.kind(r.call("x", `{}`), messages.ReplyResult)
+	for _, q := range w.requests() {
+		if q.Header.Get("X-Tenant") != "a" {
+			t.Errorf("%s %s without the configured header", q.Method, q.URL.Path)
+		}
+	}
+}
+
+func TestHTTPStopIsBounded(t *testing.T) {
+	hang := make(chan struct{})
+	h := scripted(func(http.ResponseWriter, *http.Request, json.RawMessage) { <-hang })
+	url := newUnwaited(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodDelete {
+			<-hang
+		}
+		h(rw, r)
+	}))
+	defer close(hang)
+	r := newWebRig(t, url, config.HTTP).dial()
+	e := r.exec("x", `{}`)
+	ch := r.start(e)
+	r.entered(e)
+	r.peer.Stop(messages.Ladder{StdinClose: 50 * time.Millisecond, SigTerm: 50 * time.Millisecond, Kill: patience})
+	r.kind(r.await(ch), messages.ReplyLost)
+	r.wait(r.peer.Done(), "done")
+	if err := errors.New(r.peer.Exit().Reason); err.Error() != "stopped" {
+		t.Errorf("exit %v", err)
+	}
+}

@@ -1,0 +1,88 @@
+package upstream
+
+import (
+	"bytes"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// event is one server-sent event.
+type event struct {
+	name string
+	id   string
+	data frame // over when the event passed the cap
+}
+
+// eventReader reads a stream of server-sent events. An event over the cap is
+// skipped with bounded memory; anything malformed is ignored, as browsers do.
+type eventReader struct {
+	lines  *lineReader
+	max    int
+	lastID string
+	retry  time.Duration // what the server asked for, or 0
+}
+
+func newEventReader(r io.Reader, maxEvent int) *eventReader {
+	return &eventReader{lines: newLineReader(r, maxEvent+64), max: maxEvent}
+}
+
+// next returns the next event that carries data.
+func (r *eventReader) next() (event, error) {
+	var ev event
+	var data []byte
+	has := false
+	for {
+		f, err := r.lines.next()
+		if err != nil {
+			return event{}, err // an event without its blank line is not complete
+		}
+		if f.over {
+			if bytes.HasPrefix(f.data, []byte("data:")) {
+				has = true
+				ev.data = frame{over: true, owned: true, data: bytes.TrimLeft(f.data[5:], " "), end: f.end}
+			}
+			continue
+		}
+		line := bytes.TrimSuffix(bytes.TrimPrefix(f.data, bom), []byte{'\r'})
+		if len(line) == 0 {
+			if !has {
+				ev = event{}
+				continue
+			}
+			if !ev.data.over {
+				ev.data = frame{data: data, owned: true}
+			}
+			return ev, nil
+		}
+		field, value, _ := bytes.Cut(line, []byte{':'})
+		value = bytes.TrimPrefix(value, []byte{' '})
+		switch string(field) {
+		case "event":
+			ev.name = string(value)
+		case "id":
+			ev.id = string(value)
+			r.lastID = ev.id
+		case "retry":
+			if ms, err := strconv.ParseUint(strings.TrimSpace(string(value)), 10, 31); err == nil {
+				r.retry = time.Duration(ms) * time.Millisecond
+			}
+		case "data":
+			if ev.data.over {
+				continue
+			}
+			if len(data)+len(value) > r.max {
+				whole := append(data, value...)
+				ev.data, data = oversized(whole), nil
+				has = true
+				continue
+			}
+			if has && data != nil {
+				data = append(data, '\n')
+			}
+			data = append(data, value...)
+			has = has || len(value) > 0
+		}
+	}
+}

@@ -1,0 +1,318 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"mcpbridge/messages"
+	"mcpbridge/supervisor/control"
+)
+
+// afterInterrupt is how long a cancelled call may take to bring its outcome.
+const afterInterrupt = 3 * time.Second
+
+type callOptions struct {
+	tool     string
+	pairs    []string
+	args     string
+	argsFile string
+	timeout  time.Duration
+	view     string
+	dryRun   bool
+	progress bool
+	output   *choice
+	codes    *choice
+}
+
+func (a *app) callCmd() *cobra.Command {
+	var o callOptions
+	cmd := &cobra.Command{
+		Use:   "call TOOL [k=v...]",
+		Short: "Call a tool",
+		Long: `Call a tool, through permissions and lanes like every other caller.
+
+TOOL is the full name (mcp__fs__read_file), the endpoint name (fs__read_file) or
+server/tool (fs/read_file). Arguments are given as k=v, where v is read as the
+tool's input schema says (numbers, true, lists and objects as JSON, else text), as
+k:=JSON where it shall not be guessed, or whole with --args or --args-file; k=v then
+adds to them.
+
+The result's text goes to stdout, with stand-ins for images and the like. -o json
+prints the result object whatever the outcome, with "error" filled in; -o envelope
+the compact form for a model. An interrupt cancels the call.
+
+Exit codes: 0 ok · 5 the tool reported an error · 6 refused by permissions ·
+7 not executed, safe to repeat · 8 outcome unknown: it was sent, no answer was read ·
+2 usage · 4 no daemon · 130 interrupted.`,
+		Example: `  bridgectl call demo/echo text=hello
+  bridgectl call demo__add a=1 b=2 -o json
+  bridgectl call fs/read_file --args '{"path":"README.md"}' --timeout 10s
+  echo '{"path":"README.md"}' | bridgectl call fs/read_file --args-file -
+  bridgectl call demo/slow_read steps=3 --progress
+  bridgectl call fs/write_file path=x content=y --dry-run`,
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: a.completeTools,
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.args, "args", "", "arguments as a JSON object")
+	f.StringVar(&o.argsFile, "args-file", "", "file with the arguments as a JSON object, - for stdin")
+	f.DurationVar(&o.timeout, "timeout", 0, "how long the call may take, waiting included (default: the server's timeouts.call)")
+	f.StringVar(&o.view, "view", "", "call within this view of the configuration")
+	f.BoolVar(&o.dryRun, "dry-run", false, "show the decision and the lane, send nothing")
+	f.BoolVar(&o.progress, "progress", false, "show progress on stderr")
+	o.output = outputFlag(cmd, "text", "json", "envelope")
+	o.codes = choiceFlag(cmd, "codes", "", "names of the error codes", "ours", "classic", "mcp")
+	cmd.MarkFlagsMutuallyExclusive("args", "args-file")
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		o.tool, o.pairs = args[0], args[1:]
+		return a.call(o)
+	}
+	return cmd
+}
+
+func (a *app) call(o callOptions) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	ctx, leave := context.WithCancel(context.Background())
+	defer leave()
+
+	text, err := a.arguments(ctx, c, o)
+	if err != nil {
+		f := *a.classify(err) // nothing was sent
+		f.tool = o.tool
+		return &f
+	}
+	req := control.CallRequest{ID: newCallID(), Tool: o.tool, Args: text, Timeout: control.Duration(o.timeout), View: o.view, DryRun: o.dryRun}
+	var progress func(json.RawMessage)
+	if o.progress {
+		progress = a.err.progress
+	}
+	type answer struct {
+		outcome messages.Outcome
+		err     error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		out, err := c.Call(ctx, req, progress)
+		done <- answer{out, err}
+	}()
+	interrupted := false
+	var giveUp <-chan time.Time
+	for {
+		select {
+		case got := <-done:
+			return a.called(got.outcome, got.err, o, interrupted)
+		case <-giveUp:
+			leave()
+		case <-signals:
+			if interrupted { // a second one: leave at once
+				leave()
+				continue
+			}
+			interrupted = true
+			timer := time.NewTimer(afterInterrupt)
+			defer timer.Stop()
+			giveUp = timer.C
+			go func() { _ = c.Cancel(ctx, req.ID) }() // the outcome tells how it went
+		}
+	}
+}
+
+func newCallID() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return "cli-" + hex.EncodeToString(b[:])
+}
+
+// called prints the result and gives the exit code.
+func (a *app) called(out messages.Outcome, err error, o callOptions, interrupted bool) error {
+	if err != nil {
+		return a.callFailed(err, o, interrupted)
+	}
+	shown := out
+	switch o.codes.value {
+	case "classic":
+		shown.Code = messages.Code(out.ClassicCode())
+	case "mcp":
+		shown.Code = messages.Code(out.MCPCode())
+	}
+	switch o.output.value {
+	case "json":
+		err = a.out.json(shown)
+	case "envelope":
+		err = a.out.json(shown.Envelope())
+	default:
+		a.callText(shown)
+	}
+	if err != nil {
+		return err
+	}
+	if interrupted && out.Failed() {
+		return exitWith(exitInterrupted)
+	}
+	if code := out.ExitCode(); code != 0 {
+		return exitWith(code)
+	}
+	return nil
+}
+
+// callFailed is for a call that has no outcome: the daemon is not there, or went away
+// in the middle, or the person left.
+func (a *app) callFailed(err error, o callOptions, interrupted bool) error {
+	f := a.classify(err)
+	f.tool = o.tool
+	var lost *control.LostError
+	if errors.As(err, &lost) {
+		f.sent = true
+		f.hint = "the call may have reached its server: look before you repeat it"
+	}
+	if interrupted {
+		f.exit, f.code, f.sent = exitInterrupted, "interrupted", true
+		f.err = errors.New("interrupted; the call was cancelled and its outcome is unknown")
+	}
+	return f
+}
+
+// callText is for people: the answer on stdout, everything else on stderr.
+func (a *app) callText(out messages.Outcome) {
+	if len(out.Result) > 0 {
+		text := out.Text()
+		if text == "" {
+			text = string(out.Result)
+		}
+		a.out.text(text)
+	}
+	if out.Truncated {
+		a.err.line("the result was cut; -o json has what was kept")
+	}
+	if !out.Failed() {
+		return
+	}
+	what := out.ErrorText()
+	if len(out.Result) > 0 {
+		what = "the tool reported an error"
+	}
+	a.err.line("bridgectl: %s: %s: %s", out.Tool, out.Code, what)
+	if out.Hint != "" {
+		a.err.line("  hint: %s", out.Hint)
+	}
+	if out.Kind == messages.OutcomeUnknown && out.Hint == "" {
+		retry := "do not repeat it blindly: it may have been executed"
+		if out.SafeToRetry() {
+			retry = "it is safe to repeat"
+		}
+		a.err.line("  the call was sent and no answer was read; %s", retry)
+	}
+	if out.RetryAfter > 0 {
+		a.err.line("  another try is worth it in %s", short(out.RetryAfter))
+	}
+}
+
+// arguments puts together the text of the arguments object.
+func (a *app) arguments(ctx context.Context, c *control.Client, o callOptions) (string, error) {
+	text := o.args
+	if o.argsFile != "" {
+		b, err := a.readFile(o.argsFile)
+		if err != nil {
+			return "", usagef("--args-file: %w", err)
+		}
+		text = string(b)
+	}
+	if len(o.pairs) == 0 {
+		return text, nil
+	}
+	for _, p := range o.pairs {
+		if !strings.Contains(p, "=") {
+			return "", usagef("argument %q: give k=v, k:=JSON, or the whole object with --args", p)
+		}
+	}
+	// The schema says how to read the values. A tool that is not known yet is the
+	// bridge's business: its refusal explains more than one from here.
+	if o.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.timeout)
+		defer cancel()
+	}
+	list, err := c.Tools(ctx, control.ToolsQuery{Name: o.tool, View: o.view})
+	var api *control.Error
+	if err != nil && !errors.As(err, &api) && !errors.Is(err, context.DeadlineExceeded) {
+		return "", err
+	}
+	var schema json.RawMessage
+	if len(list.Tools) == 1 {
+		schema = list.Tools[0].Def.InputSchema
+	}
+	merged, err := mergeArguments(text, o.pairs, schema)
+	if err != nil {
+		return "", usagef("%w", err)
+	}
+	return merged, nil
+}
+
+func (a *app) readFile(name string) ([]byte, error) {
+	if name == "-" {
+		return readAll(a.in)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return readAll(f)
+}
+
+func (a *app) completeTools(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.complete(func(ctx context.Context, c *control.Client) (names []string, err error) {
+		list, err := c.Tools(ctx, control.ToolsQuery{})
+		for _, t := range list.Tools {
+			names = append(names, oneLine(t.EndpointName))
+		}
+		return names, err
+	})
+}
+
+func (a *app) completeServers(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return a.complete(func(ctx context.Context, c *control.Client) (names []string, err error) {
+		st, err := c.Status(ctx)
+		for _, s := range st.Servers {
+			names = append(names, oneLine(s.Name))
+		}
+		return names, err
+	})
+}
+
+// complete asks the daemon, briefly: a shell that waits is worse than no names.
+func (a *app) complete(f func(context.Context, *control.Client) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+	c, err := a.client()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	names, err := f(ctx, c)
+	if err != nil {
+		cobra.CompDebugln(fmt.Sprint(err), false)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

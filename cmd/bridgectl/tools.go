@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"mcpbridge/supervisor/control"
+)
+
+func (a *app) toolsCmd() *cobra.Command {
+	var q control.ToolsQuery
+	var schema bool
+	cmd := &cobra.Command{
+		Use:   "tools [PATTERN]",
+		Short: "List the catalogue of tools",
+		Long: `List the tools on offer, with what they may do and whether they may be called.
+
+PATTERN is a part of a name, or a glob (fs__*, *_file). EFFECT is what the bridge
+takes the tool to do, BY says who decided that: config (the operator), annotation
+(the server's own word, where it is trusted) or default (side_effect).
+
+Servers that are starting for the first time are waited for, at most list_wait.
+With -o json every schema is in the output.
+
+Exit codes: 0 · 2 usage, no such server or view · 4 no daemon.`,
+		Example: `  bridgectl tools
+  bridgectl tools read --effect read_only
+  bridgectl tools 'fs__*' --schema
+  bridgectl tools -o json | jq -r '.tools[].name'`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	out := outputFlag(cmd, "table", "json")
+	f := cmd.Flags()
+	f.StringVar(&q.Server, "server", "", "only the tools of this server")
+	effect := &choice{"", []string{"read_only", "idempotent", "side_effect"}}
+	f.Var(effect, "effect", "only this effect: read_only, idempotent, side_effect")
+	f.StringVar(&q.View, "view", "", "only what this view of the configuration admits")
+	f.BoolVar(&q.All, "all", false, "also tools that are known and not on offer, of stopped and quarantined servers")
+	f.BoolVar(&schema, "schema", false, "show the input schemas")
+	_ = cmd.RegisterFlagCompletionFunc("server", a.completeServers)
+	_ = cmd.RegisterFlagCompletionFunc("effect", cobra.FixedCompletions(effect.allowed, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		q.Effect = effect.value
+		if len(args) == 1 {
+			q.Pattern = args[0]
+		}
+		return a.withClient(func(ctx context.Context, c *control.Client) error {
+			list, err := c.Tools(ctx, q)
+			if err != nil {
+				return err
+			}
+			if out.value == "json" {
+				return a.out.json(list)
+			}
+			a.out.tools(list.Tools, schema)
+			return nil
+		})
+	}
+	return cmd
+}

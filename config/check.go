@@ -1,0 +1,122 @@
+package config
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"mcpbridge/messages"
+)
+
+// CheckOptions say what `config check` looks at.
+type CheckOptions struct {
+	Load    LoadOptions
+	Files   []string // each for itself; none = the layers, or Load.File
+	Resolve bool     // also look up references, commands and directories
+}
+
+// CheckReport is `config check -o json`.
+type CheckReport struct {
+	Valid   bool             `json:"valid"`
+	Servers []CheckedServer  `json:"servers"`
+	Issues  []messages.Issue `json:"issues"`
+}
+
+// CheckedServer is one entry: OK says that it is well formed.
+type CheckedServer struct {
+	Name      string `json:"name"`
+	OK        bool   `json:"ok"`
+	Enabled   bool   `json:"enabled"`
+	Transport string `json:"transport"` // stdio | http | sse; "" where it cannot be told
+	Source    string `json:"source"`    // file:line:col
+}
+
+// Check reads configuration files as Load does and reports every entry and every
+// problem. It starts nothing, and unless asked it looks at the files alone: a variable that
+// is not set here is no fault of the file.
+func Check(o CheckOptions) CheckReport {
+	report := CheckReport{Servers: []CheckedServer{}, Issues: []messages.Issue{}}
+	if len(o.Files) == 0 {
+		report.add(o.Load, o.Resolve)
+	}
+	for _, f := range o.Files {
+		one := o.Load
+		one.File = f
+		report.add(one, o.Resolve)
+	}
+	report.Valid = !slices.ContainsFunc(report.Issues, func(i messages.Issue) bool { return i.Severity == messages.SeverityError })
+	return report
+}
+
+func (r *CheckReport) add(o LoadOptions, resolve bool) {
+	l := &loader{env: o.environment(), resolve: resolve, cfg: Default(), top: &decoder{at: map[string]value{}}}
+	cfg, err := l.run(o)
+	if err != nil {
+		r.Issues = append(r.Issues, err.(*FileError).Issue()) // run returns no other kind
+		return
+	}
+	r.Issues = append(r.Issues, cfg.Issues...)
+	for i := range cfg.Servers {
+		s := &cfg.Servers[i]
+		var missing []messages.Issue
+		if resolve {
+			missing = l.lookUp(s)
+		}
+		r.Issues = append(r.Issues, missing...)
+		r.Servers = append(r.Servers, CheckedServer{Name: s.Name, OK: s.Err == nil && len(missing) == 0,
+			Enabled: s.Enabled, Transport: shownType(s.Type), Source: s.Source})
+	}
+}
+
+// lookUp tests whether what a server needs exists on this machine.
+func (l *loader) lookUp(s *Server) (out []messages.Issue) {
+	if !s.Startable() || s.Type != Stdio {
+		return nil
+	}
+	e := l.entries[s.Name]
+	fail := func(field, msg string) {
+		e.issues = nil
+		e.problem(field, messages.SeverityError, msg)
+		out = append(out, e.issues[0].Issue)
+	}
+	if st, err := os.Stat(s.Cwd); err != nil || !st.IsDir() {
+		fail("cwd", "there is no such directory: "+cmp.Or(e.Written.Cwd, e.doc.base))
+	}
+	path, own := s.Env["PATH"]
+	if !own {
+		path, _ = l.env.lookup("PATH")
+	}
+	if !findCommand(s.Command, path, l.env.lookup) {
+		where := ""
+		if !strings.ContainsRune(s.Command, '/') {
+			where = " in PATH=" + path
+		}
+		fail("command", quote(e.Written.Command)+" not found"+where+"; install it or give the full path")
+	}
+	return out
+}
+
+// findCommand looks a command up as the start of a server will.
+func findCommand(name, path string, env func(string) (string, bool)) bool {
+	suffixes := []string{""}
+	if runtime.GOOS == "windows" {
+		ext, _ := env("PATHEXT")
+		suffixes = append(suffixes, strings.Split(strings.ToLower(cmp.Or(ext, ".com;.exe;.bat;.cmd")), ";")...)
+	}
+	dirs := filepath.SplitList(path)
+	if strings.ContainsRune(name, '/') || strings.ContainsRune(name, filepath.Separator) {
+		dirs, name = []string{filepath.Dir(name)}, filepath.Base(name)
+	}
+	for _, dir := range dirs {
+		for _, x := range suffixes {
+			st, err := os.Stat(filepath.Join(dir, name+x))
+			if err == nil && st.Mode().IsRegular() && (runtime.GOOS == "windows" || st.Mode().Perm()&0o111 != 0) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,281 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"mcpbridge/messages"
+)
+
+// listing is tools/list of one scope for one catalogue, ready to be sent.
+type listing struct {
+	cat         *messages.Catalogue
+	names       []string // sorted
+	entries     [][]byte
+	fingerprint string
+}
+
+// render returns the scope's listing for cat, made once per catalogue.
+func (sc *scope) render(cat *messages.Catalogue) *listing {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	if sc.list != nil && sc.list.cat == cat {
+		return sc.list
+	}
+	tools := sc.visible(cat)
+	slices.SortFunc(tools, func(a, b messages.Tool) int { return strings.Compare(sc.wireName(a), sc.wireName(b)) })
+	l := &listing{cat: cat}
+	sum := sha256.New()
+	for _, t := range tools {
+		entry := toolEntry(t, sc.wireName(t))
+		l.names = append(l.names, sc.wireName(t))
+		l.entries = append(l.entries, entry)
+		sum.Write(entry)
+		sum.Write([]byte{0})
+	}
+	l.fingerprint = string(sum.Sum(nil))
+	sc.list = l
+	return l
+}
+
+// listPage answers tools/list with the result object.
+func (sc *scope) listPage(ctx context.Context, params json.RawMessage, modern bool) ([]byte, *wireError) {
+	cursor, werr := cursorOf(params)
+	if werr != nil {
+		return nil, werr
+	}
+	sc.g.backend.WaitListed(ctx, sc.key.server)
+	l := sc.render(sc.g.backend.Catalogue())
+	sc.mu.Lock()
+	sc.diverged = sc.diverged || l.fingerprint != sc.told
+	sc.mu.Unlock()
+
+	from := 0
+	if cursor != "" {
+		var found bool
+		if from, found = slices.BinarySearch(l.names, cursor); found {
+			from++
+		}
+	}
+	to := min(from+pageSize, len(l.names))
+	size := 200
+	for _, e := range l.entries[from:to] {
+		size += len(e) + 1
+	}
+	out := make([]byte, 0, size)
+	out = append(out, '{')
+	if modern {
+		out = append(out, `"resultType":"complete","_meta":{"`+mcp.MetaKeyServerInfo+`":`...)
+		out = append(out, sc.g.serverInfo()...)
+		out = append(out, `},"ttlMs":0,"cacheScope":"private",`...)
+	}
+	if to < len(l.names) {
+		out = append(out, `"nextCursor":"`...)
+		out = base64.RawURLEncoding.AppendEncode(out, []byte(cursorPrefix+l.names[to-1]))
+		out = append(out, `",`...)
+	}
+	out = append(out, `"tools":[`...)
+	for i, e := range l.entries[from:to] {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, e...)
+	}
+	return append(out, "]}"...), nil
+}
+
+// cursorPrefix marks our cursors: behind it stands the last name of a page, so
+// that a page goes on rightly after the catalogue has changed.
+const cursorPrefix = "after:"
+
+func cursorOf(params json.RawMessage) (string, *wireError) {
+	if isNull(params) {
+		return "", nil
+	}
+	if !isObject(params) {
+		return "", invalidParams("params must be an object")
+	}
+	raw, _ := lookup(params, "cursor")
+	if isNull(raw) {
+		return "", nil
+	}
+	text := unquoteIf(raw)
+	if text == "" && isString(raw) {
+		return "", nil // B39: an empty cursor is none
+	}
+	b, err := base64.RawURLEncoding.DecodeString(text)
+	name, ours := strings.CutPrefix(string(b), cursorPrefix)
+	if err != nil || !ours {
+		return "", invalidParams("the cursor is not one of this bridge; list again without it")
+	}
+	return name, nil
+}
+
+// serverInfo is the bridge's own introduction as JSON.
+func (g *Gateway) serverInfo() []byte {
+	b := append([]byte(nil), `{"name":`...)
+	b = appendString(b, g.opts.Name)
+	b = append(b, `,"version":`...)
+	b = appendString(b, g.opts.Version)
+	return append(b, '}')
+}
+
+// toolEntry is the tool's definition as the server wrote it, byte for byte but for
+// the name and for what would make a strict client refuse the whole list: the
+// adapted description and schemas stand in for odd ones, optional fields that are
+// null or of the wrong type are left out, and of a repeated key the last counts.
+// Tools that the gate refuses are marked in _meta.
+func toolEntry(t messages.Tool, name string) []byte {
+	type field struct{ key, val []byte }
+	var fields []field
+	at := map[string]int{}
+	put := func(key string, rawKey, val []byte) {
+		if i, ok := at[key]; ok {
+			fields[i].val = val
+			return
+		}
+		at[key] = len(fields)
+		fields = append(fields, field{rawKey, val})
+	}
+	raw := t.Def.Raw
+	if json.Valid(raw) {
+		scanObject(raw, func(m member) bool {
+			key := raw[m.keyStart:skipString(raw, m.keyStart)]
+			put(m.key, key, raw[m.valStart:m.valEnd])
+			return true
+		})
+	}
+	set := func(key string, val []byte) { put(key, appendString(nil, key), val) }
+	drop := func(key string) {
+		if i, ok := at[key]; ok {
+			fields[i].val = nil
+		}
+	}
+	set("name", appendString(nil, name))
+	if i, ok := at["description"]; !ok || unquoteIf(fields[i].val) != t.Def.Description {
+		set("description", appendString(nil, t.Def.Description))
+	}
+	if len(t.Def.InputSchema) > 0 {
+		set("inputSchema", t.Def.InputSchema)
+	} else {
+		set("inputSchema", []byte(`{"type":"object"}`))
+	}
+	if len(t.Def.OutputSchema) > 0 {
+		set("outputSchema", t.Def.OutputSchema)
+	} else {
+		drop("outputSchema")
+	}
+	if i, ok := at["title"]; ok && !isString(fields[i].val) {
+		drop("title")
+	} else if !ok && t.Def.Title != "" {
+		set("title", appendString(nil, t.Def.Title))
+	}
+	if len(t.Def.Annotations) > 0 {
+		if a := saneAnnotations(t.Def.Annotations); a != nil {
+			set("annotations", a)
+		} else {
+			drop("annotations")
+		}
+	} else {
+		drop("annotations")
+	}
+	if i, ok := at["icons"]; ok && !isKind(fields[i].val, "[") {
+		drop("icons")
+	}
+	for _, key := range []string{"_meta", "execution"} {
+		if i, ok := at[key]; ok && !isObject(fields[i].val) {
+			drop(key)
+		}
+	}
+	if t.Permission != messages.Allow {
+		meta := []byte("{}")
+		if i, ok := at["_meta"]; ok && fields[i].val != nil {
+			meta = fields[i].val
+		}
+		set("_meta", setMember(meta, "mcpbridge/permission", appendString(nil, t.Permission.String())))
+	}
+	out := make([]byte, 0, len(raw)+len(name)+64)
+	out = append(out, '{')
+	for _, f := range fields {
+		if f.val == nil {
+			continue
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(out, f.key...)
+		out = append(out, ':')
+		out = append(out, f.val...)
+	}
+	return append(out, '}')
+}
+
+// saneAnnotations returns a as it is where every known hint has its type, without
+// the members that have not, and nil where a is no object.
+func saneAnnotations(a []byte) []byte {
+	if !isObject(a) {
+		return nil
+	}
+	var out bytes.Buffer
+	odd := false
+	out.WriteByte('{')
+	scanObject(a, func(m member) bool {
+		val := a[m.valStart:m.valEnd]
+		switch m.key {
+		case "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint":
+			if !isKind(val, "tf") {
+				odd = true
+				return true
+			}
+		case "title":
+			if !isString(val) {
+				odd = true
+				return true
+			}
+		}
+		if out.Len() > 1 {
+			out.WriteByte(',')
+		}
+		out.Write(a[m.keyStart:m.valEnd])
+		return true
+	})
+	if !odd {
+		return a
+	}
+	out.WriteByte('}')
+	return out.Bytes()
+}
+
+// rawResult lets the SDK carry a result that was made elsewhere.
+type rawResult struct {
+	mcp.ResultBase
+	raw json.RawMessage
+}
+
+// MarshalJSON implements json.Marshaler.
+func (r *rawResult) MarshalJSON() ([]byte, error) { return r.raw, nil }
+
+// sdkList answers a tools/list that reached the SDK, inside a batch.
+func (sc *scope) sdkList(ctx context.Context, req mcp.Request) (mcp.Result, error) {
+	r, ok := req.(*mcp.ListToolsRequest)
+	if !ok {
+		return nil, &jsonrpc.Error{Code: codeInternal, Message: "internal error of the bridge"}
+	}
+	var params []byte
+	if r.Params != nil && r.Params.Cursor != "" {
+		params = append(append([]byte(`{"cursor":`), appendString(nil, r.Params.Cursor)...), '}')
+	}
+	raw, werr := sc.listPage(ctx, params, isModern(r.ProtocolVersion()))
+	if werr != nil {
+		return nil, &jsonrpc.Error{Code: int64(werr.Code), Message: werr.Message}
+	}
+	return &rawResult{raw: raw}, nil
+}

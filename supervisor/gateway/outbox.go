@@ -1,0 +1,146 @@
+package gateway
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+)
+
+const (
+	outboxSoft  = 64   // lines above which answers to calls wait and progress is dropped
+	outboxLimit = 4096 // lines above which the client is taken for one that does not read
+)
+
+var (
+	errSlowReader  = errors.New("the client does not read what it asked for")
+	errLineTooLong = errors.New("line too long")
+)
+
+// outbox is the one writer of a stream. What is pushed is written in order.
+type outbox struct {
+	w      io.Writer
+	failed chan struct{} // closed when nothing can be written any more
+
+	mu       sync.Mutex
+	cond     sync.Cond // on lines, finished and err
+	lines    [][]byte
+	finished bool
+	err      error
+}
+
+func newOutbox(w io.Writer) *outbox {
+	o := &outbox{w: w, failed: make(chan struct{})}
+	o.cond.L = &o.mu
+	return o
+}
+
+// push appends a line. With wait it waits while many lines are before it; without,
+// a client that lets them pile up for good is given up.
+func (o *outbox) push(line []byte, wait bool) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for wait && len(o.lines) >= outboxSoft && o.err == nil {
+		o.cond.Wait()
+	}
+	if len(o.lines) >= outboxLimit {
+		o.failLocked(errSlowReader)
+	}
+	if o.err != nil {
+		return o.err
+	}
+	o.lines = append(o.lines, line)
+	o.cond.Broadcast()
+	return nil
+}
+
+// offer appends a line that may be dropped when others are waiting.
+func (o *outbox) offer(line []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.err == nil && len(o.lines) < outboxSoft {
+		o.lines = append(o.lines, line)
+		o.cond.Broadcast()
+	}
+}
+
+// run writes until finish, when everything is written, or until a write fails.
+func (o *outbox) run() {
+	for {
+		o.mu.Lock()
+		for len(o.lines) == 0 && !o.finished && o.err == nil {
+			o.cond.Wait()
+		}
+		if o.err != nil || len(o.lines) == 0 {
+			o.mu.Unlock()
+			return
+		}
+		line := o.lines[0]
+		o.lines[0] = nil
+		o.lines = o.lines[1:]
+		o.cond.Broadcast()
+		o.mu.Unlock()
+		if _, err := o.w.Write(line); err != nil {
+			o.fail(fmt.Errorf("%w: %w", errGone, err))
+			return
+		}
+	}
+}
+
+// finish lets run return when everything is written.
+func (o *outbox) finish() {
+	o.mu.Lock()
+	o.finished = true
+	o.cond.Broadcast()
+	o.mu.Unlock()
+}
+
+// fail gives the client up; the first reason counts.
+func (o *outbox) fail(err error) {
+	o.mu.Lock()
+	o.failLocked(err)
+	o.mu.Unlock()
+}
+
+func (o *outbox) failLocked(err error) {
+	if o.err != nil {
+		return
+	}
+	o.err = err
+	o.lines = nil
+	close(o.failed)
+	o.cond.Broadcast()
+}
+
+func (o *outbox) reason() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.err
+}
+
+// readLine reads up to the next line feed, which is not part of the line. A line
+// over max bytes is skipped to its end and reported as errLineTooLong. The last
+// line needs no line feed; io.EOF comes with it.
+func readLine(br *bufio.Reader, max int) ([]byte, error) {
+	var line []byte
+	tooLong := false
+	for {
+		part, err := br.ReadSlice('\n')
+		if !tooLong && len(line)+len(part) > max+1 {
+			tooLong, line = true, nil
+		}
+		if !tooLong {
+			line = append(line, part...)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case tooLong && (err == nil || errors.Is(err, io.EOF)):
+			return nil, errLineTooLong // EOF comes again with the next read
+		case err != nil:
+			return line, err
+		}
+		return line[:len(line)-1], nil
+	}
+}

@@ -1,0 +1,425 @@
+package supervisor
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"mcpbridge/config"
+	"mcpbridge/messages"
+)
+
+// What the machine waits for beyond what was promised to it, before it helps itself.
+const (
+	startGrace = 15 * time.Second // beyond the start budget
+	stopGrace  = 15 * time.Second // beyond the ladder
+)
+
+// reasonTreeAlive is the reason of a quarantine without a proof of death.
+const reasonTreeAlive = "tree_alive"
+
+// reasonAuth is the reason of a server that refused our credentials.
+const reasonAuth = "auth"
+
+// phase says what there is of an incarnation.
+type phase uint8
+
+const (
+	phaseNone    phase = iota // nothing runs
+	phaseWaiting              // a spawn slot was asked for
+	phaseLive                 // a session actor exists
+)
+
+// goal says what follows once the live session is down.
+type goal uint8
+
+const (
+	goalDecide goal = iota // it was not asked to end: the restart policy decides
+	goalStop               // stay down
+	goalStart              // begin the next generation (restart, recycle, start during a stop)
+)
+
+// machine is the life cycle of one server (semantics section 3; the diagram stands
+// beside messages.State). It is pure: events in, commands out; time, randomness and
+// generation numbers come in. It is not safe for concurrent use.
+//
+// Two things are kept apart: state is what people see and what decides whether calls
+// may queue; phase is what exists. While a session is being replaced (restart,
+// recycle) the state is already `starting`, so that queued calls survive, and the
+// next generation begins only when the old one is down.
+type machine struct {
+	cfg       config.Server
+	bridgeOff bool // enabled: false of the whole bridge
+	nextGen   func() uint64
+	pol       *policy
+
+	state  messages.State
+	reason string
+	since  time.Time
+	retry  time.Time
+
+	gen       uint64 // wished for, live, or the last one
+	phase     phase
+	slot      bool // a slot is wished for or held
+	stopping  bool // the live session was asked to end
+	overdue   bool // … because it did not start in time, which is a failure
+	goal      goal
+	goalWhy   string // the reason to show once the goal is reached
+	treeAlive bool   // the last tree was not proven dead
+	wasReady  bool   // the live session has been ready
+	closing   bool
+
+	token  uint64
+	timers map[timerKind]uint64
+
+	row     messages.ServerStatus // what the registry shows, apart from the fields above
+	listing *messages.Listing     // the last good one
+	noise   bool                  // degraded by noise
+	spawns  int
+
+	out []command
+}
+
+func newMachine(cfg config.Server, nextGen func() uint64) *machine {
+	m := &machine{cfg: cfg, nextGen: nextGen, pol: newPolicy(cfg.Restart), timers: map[timerKind]uint64{}}
+	m.row = messages.ServerStatus{Name: cfg.Name, Required: cfg.Required, Transport: string(cfg.Type), Source: cfg.Source}
+	return m
+}
+
+// step takes one event and returns what is to be done about it, in order. random is
+// from [0,1) and is used for the jitter of a restart.
+func (m *machine) step(now time.Time, random float64, e event) []command {
+	m.out = nil
+	switch e := e.(type) {
+	case evBoot:
+		m.boot(now)
+	case evSlot:
+		m.slotGranted(e)
+	case evSpawned:
+		m.spawned(e)
+	case evReady:
+		m.ready(now, e)
+	case evListed:
+		if m.current(e.Gen) && !m.stopping {
+			m.listed(e.Listing)
+			m.show()
+		}
+	case evNoise:
+		if m.current(e.Gen) {
+			m.row.NoiseLines, m.noise = e.Lines, e.Degraded
+			m.show()
+		}
+	case evDown:
+		m.down(now, random, e)
+	case evTimer:
+		m.timer(now, e)
+	case evRecycle:
+		m.recycle(now, e)
+	case evDrained:
+		if m.state == messages.StateDraining {
+			m.endDrain(now, "nothing is in flight")
+		}
+	case evWake:
+		if m.state == messages.StateIdle && !m.closing {
+			m.begin(now, "a call waits")
+		}
+	case evOperate:
+		m.do(cmdAnswer{m.operate(now, e.Verb)})
+	case evStopAll:
+		m.stopAll(now, e.Ladder)
+	}
+	return m.out
+}
+
+func (m *machine) do(c command) { m.out = append(m.out, c) }
+
+func (m *machine) key() messages.Key { return m.cfg.Key() }
+
+// current reports whether gen is the live incarnation.
+func (m *machine) current(gen uint64) bool { return m.phase == phaseLive && m.gen == gen }
+
+// setTimer starts a timer of a kind, in place of the one before.
+func (m *machine) setTimer(k timerKind, after time.Duration) {
+	m.token++
+	m.timers[k] = m.token
+	m.do(cmdSetTimer{k, m.token, after})
+}
+
+// cancel ends timers; a late message of theirs is then stale.
+func (m *machine) cancel(kinds ...timerKind) {
+	for _, k := range kinds {
+		if _, ok := m.timers[k]; ok {
+			delete(m.timers, k)
+			m.do(cmdCancelTimer{k})
+		}
+	}
+}
+
+// enter changes the state and tells router, registry and history.
+func (m *machine) enter(now time.Time, s messages.State, reason string, retry time.Time) {
+	if m.state != s || m.since.IsZero() {
+		m.since = now
+	}
+	m.state, m.reason, m.retry = s, reason, retry
+	m.do(cmdRouter{messages.ServerStateChanged{Key: m.key(), State: s, Reason: reason, NextRetry: retry}})
+	m.show()
+	m.do(cmdEmit{m.about(messages.Event{Type: messages.EventServerState, State: s.String(), Reason: reason})})
+}
+
+// about fills in whom an event is about.
+func (m *machine) about(e messages.Event) messages.Event {
+	e.Server, e.Instance = m.cfg.Name, m.key().Instance
+	if e.Generation == 0 {
+		e.Generation = m.gen
+	}
+	return e
+}
+
+// show sends the newest row to the registry.
+func (m *machine) show() {
+	r := m.row
+	r.State, r.Reason, r.Since, r.Generation = m.state, m.reason, m.since, m.gen
+	r.Restarts = max(m.spawns-1, 0)
+	r.Degraded = m.phase == phaseLive && (m.noise || m.listing != nil && m.listing.Truncated)
+	if !m.retry.IsZero() {
+		t := m.retry
+		r.NextRetry = &t
+	}
+	m.do(cmdRegistry{messages.ServerChanged{Status: r}})
+}
+
+func (m *machine) say(format string, args ...any) { m.do(cmdSay{fmt.Sprintf(format, args...)}) }
+
+// boot is the first event: what the configuration says decides.
+func (m *machine) boot(now time.Time) {
+	m.do(cmdRouter{messages.ServerConfigured{Key: m.key(), Limits: serverLimits(m.cfg)}})
+	switch {
+	case m.cfg.Err != nil:
+		m.row.Issues = []messages.Issue{*m.cfg.Err}
+		why := configReason(m.cfg)
+		m.enter(now, messages.StateConfigError, why, time.Time{})
+		m.say("not started: %s", why)
+	case m.bridgeOff:
+		m.enter(now, messages.StateDisabled, "the whole bridge is disabled", time.Time{})
+	case !m.cfg.Enabled:
+		m.enter(now, messages.StateDisabled, "enabled: false", time.Time{})
+	case m.cfg.Connect == config.ConnectDisabled:
+		m.enter(now, messages.StateDisabled, "connect: disabled", time.Time{})
+	case m.cfg.Blocked != "":
+		m.enter(now, messages.StateBlocked, m.cfg.Blocked, time.Time{})
+		m.say("not started: waits for %s", m.cfg.Blocked)
+	case m.cfg.Connect == config.ConnectLazy:
+		m.enter(now, messages.StateIdle, "connect: lazy", time.Time{})
+	default:
+		m.begin(now, "")
+	}
+}
+
+// configReason says what is wrong with an entry, with the field in front:
+// `headers.Authorization: NOT_SET is not set`.
+func configReason(s config.Server) string {
+	field, ok := strings.CutPrefix(s.Err.Path, "mcp_servers."+s.Name+".")
+	if !ok || strings.HasPrefix(s.Err.Message, field+":") {
+		return s.Err.Message
+	}
+	return field + ": " + s.Err.Message
+}
+
+// begin asks for the next generation. Nothing of the one before may exist.
+func (m *machine) begin(now time.Time, reason string) {
+	m.cancel(timerRetry, timerCooldown)
+	m.gen = m.nextGen()
+	m.phase, m.slot = phaseWaiting, true
+	m.stopping, m.overdue, m.wasReady = false, false, false
+	m.goal, m.goalWhy = goalDecide, ""
+	m.enter(now, messages.StateStarting, reason, time.Time{})
+	m.do(cmdRequestSlot{m.gen})
+}
+
+func (m *machine) slotGranted(e evSlot) {
+	if m.phase != phaseWaiting || m.gen != e.Gen {
+		m.do(cmdReleaseSlot{e.Gen}) // withdrawn meanwhile
+		return
+	}
+	m.phase = phaseLive
+	m.spawns++
+	m.noise, m.row.NoiseLines = false, 0
+	m.setTimer(timerStart, max(m.cfg.Timeouts.Start, m.cfg.Timeouts.FirstStart)+startGrace)
+	m.do(cmdSpawn{m.gen})
+}
+
+// releaseSlot gives the slot back, once.
+func (m *machine) releaseSlot() {
+	if m.slot {
+		m.slot = false
+		m.do(cmdReleaseSlot{m.gen})
+	}
+}
+
+func (m *machine) spawned(e evSpawned) {
+	if !m.current(e.Gen) {
+		return
+	}
+	m.releaseSlot()
+	m.row.PID = e.PID
+	m.do(cmdEmit{m.about(messages.Event{Type: messages.EventServerSpawned, PID: e.PID})})
+	m.show()
+	if e.PID > 0 {
+		m.say("started: generation %d, pid %d", m.gen, e.PID)
+	} else {
+		m.say("connecting: generation %d", m.gen)
+	}
+}
+
+func (m *machine) ready(now time.Time, e evReady) {
+	if !m.current(e.Gen) || m.stopping {
+		return
+	}
+	m.releaseSlot()
+	m.cancel(timerStart)
+	m.wasReady = true
+	m.row.PID, m.row.Protocol = e.Info.PID, e.Info.Protocol
+	if e.Info.Transport != "" {
+		m.row.Transport = e.Info.Transport
+	}
+	m.listed(e.Listing) // before the state, so that whoever sees `ready` sees the tools
+	m.enter(now, messages.StateReady, "", time.Time{})
+	m.do(cmdSessionUp{m.gen})
+	m.setTimer(timerStable, m.pol.cfg.ResetAfter)
+	n := len(e.Listing.Tools)
+	m.do(cmdEmit{m.about(messages.Event{Type: messages.EventServerReady, PID: e.Info.PID, Count: n})})
+	m.say("ready: generation %d, %d tools", m.gen, n)
+}
+
+// listed takes a listing over.
+func (m *machine) listed(l messages.Listing) {
+	m.listing = &l
+	m.row.Tools = len(l.Tools)
+	m.do(cmdRegistry{messages.ListingChanged{Key: m.key(), Listing: l}})
+}
+
+// down is the one end of every incarnation.
+func (m *machine) down(now time.Time, random float64, e evDown) {
+	if !m.current(e.Gen) {
+		return
+	}
+	exit := e.Exit
+	exit.Clean = exit.Clean && m.wasReady // before that it is no clean end
+	if m.overdue {
+		exit.Reason, exit.Stage = "no answer within the start budget", messages.StageHandshake
+	}
+	m.phase = phaseNone
+	m.releaseSlot()
+	m.cancel(timerStart, timerStable, timerStop, timerDrain)
+	m.row.PID = 0
+	m.row.LastExit = &exit
+	m.do(cmdRouter{messages.SessionDown{Key: m.key(), Gen: m.gen, Proven: !exit.TreeAlive && !m.cfg.Remote(), Reason: exit.Reason}})
+	m.do(cmdEmit{m.about(messages.Event{Type: messages.EventServerExited, Reason: exit.Reason, Stage: exit.Stage})})
+	asked := m.stopping && !m.overdue
+	m.stopping = false
+
+	switch {
+	case exit.TreeAlive:
+		m.treeAlive = true
+		m.say("generation %d ended (%s), but its processes could not be proven dead: no next one until `bridgectl reset %s`", m.gen, exit.Reason, m.cfg.Name)
+		m.enter(now, messages.StateQuarantined, reasonTreeAlive, time.Time{})
+		if m.closing {
+			m.do(cmdOver{})
+		}
+	case m.closing:
+		m.enter(now, messages.StateStopped, "the bridge closes", time.Time{})
+		m.do(cmdOver{})
+	case m.goal == goalStop:
+		m.say("stopped: generation %d", m.gen)
+		m.enter(now, messages.StateStopped, m.goalWhy, time.Time{})
+	case m.goal == goalStart && asked:
+		m.begin(now, m.goalWhy)
+	case exit.Blocked:
+		m.say("waits for a person: %s", withHint(exit))
+		m.enter(now, messages.StateBlocked, reasonAuth, time.Time{})
+	default:
+		m.decide(now, m.pol.ended(now, random, exit), exit)
+	}
+}
+
+func withHint(e messages.Exit) string {
+	if e.Hint == "" {
+		return e.Reason
+	}
+	return e.Reason + "; " + e.Hint
+}
+
+// decide carries out the policy's word.
+func (m *machine) decide(now time.Time, d decision, exit messages.Exit) {
+	what := fmt.Sprintf("generation %d failed (%s): %s", m.gen, exit.Stage, withHint(exit))
+	switch d.Action {
+	case actRestart:
+		if d.Delay <= 0 {
+			m.say("%s; restarting at once", what)
+			m.begin(now, d.Reason)
+			return
+		}
+		m.say("%s; next try in %s", what, d.Delay.Round(time.Millisecond))
+		m.enter(now, messages.StateBackoff, d.Reason, now.Add(d.Delay))
+		m.setTimer(timerRetry, d.Delay)
+	case actQuarantine:
+		m.say("%s; quarantined (%s), one try in %s, or `bridgectl reset %s`", what, d.Reason, d.Delay, m.cfg.Name)
+		m.enter(now, messages.StateQuarantined, d.Reason, now.Add(d.Delay))
+		m.setTimer(timerCooldown, d.Delay)
+	default:
+		m.say("generation %d ended (%s): not restarted until it is asked for", m.gen, exit.Reason)
+		m.enter(now, messages.StateIdle, d.Reason, time.Time{})
+	}
+}
+
+// timer takes a timer's message; one that was cancelled or replaced is stale.
+func (m *machine) timer(now time.Time, e evTimer) {
+	if token, ok := m.timers[e.Kind]; !ok || token != e.Token {
+		return
+	}
+	delete(m.timers, e.Kind)
+	switch e.Kind {
+	case timerRetry:
+		if m.state == messages.StateBackoff {
+			m.begin(now, m.reason)
+		}
+	case timerCooldown:
+		if m.state == messages.StateQuarantined && !m.treeAlive {
+			m.pol.tryOnce()
+			m.begin(now, "one try after the cool-down")
+		}
+	case timerStable:
+		if m.state == messages.StateReady {
+			m.pol.forget()
+		}
+	case timerDrain:
+		if m.state == messages.StateDraining {
+			m.endDrain(now, "the time to drain is over")
+		}
+	case timerStart:
+		if m.phase == phaseLive && !m.stopping {
+			m.overdue = true
+			m.stopSession(m.ladder(), "the start did not end within its budget")
+		}
+	case timerStop:
+		if m.phase == phaseLive {
+			m.do(cmdAbandon{m.gen})
+		}
+	}
+}
+
+// ladder is the server's own stop ladder.
+func (m *machine) ladder() messages.Ladder {
+	return messages.Ladder{StdinClose: m.cfg.Timeouts.StdinClose, SigTerm: m.cfg.Timeouts.SigTerm, Kill: killWait}
+}
+
+// killWait is how long a proof of death may take after SIGKILL.
+const killWait = 2 * time.Second
+
+// stopSession asks the live session to end; a second time only shortens.
+func (m *machine) stopSession(l messages.Ladder, reason string) {
+	m.stopping = true
+	m.cancel(timerStart, timerStable, timerDrain)
+	m.setTimer(timerStop, l.StdinClose+l.SigTerm+l.Kill+stopGrace)
+	m.do(cmdStopSession{m.gen, l, reason})
+}

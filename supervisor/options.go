@@ -1,0 +1,65 @@
+package supervisor
+
+import (
+	"log/slog"
+	"time"
+
+	"mcpbridge/actors/upstream"
+	"mcpbridge/messages"
+	"mcpbridge/supervisor/gateway"
+)
+
+// Option changes how Open builds a bridge.
+type Option func(*options)
+
+type options struct {
+	startupWait *time.Duration
+	handler     slog.Handler
+	stateDir    string
+	version     string
+	url         string
+	reserved    []string
+	hooks       []func(messages.Event)
+	dial        upstream.DialFunc
+	gateway     gateway.Options
+}
+
+// WithStartupWait makes Open wait until every server that is started at once has
+// listed its tools or failed, at most d, and replaces list_wait by d for the waits
+// after that. Without it Open returns as soon as the tree stands.
+func WithStartupWait(d time.Duration) Option { return func(o *options) { o.startupWait = &d } }
+
+// WithLogHandler says where the bridge logs. Without it nothing is logged: Status,
+// Events and Logs tell everything.
+func WithLogHandler(h slog.Handler) Option { return func(o *options) { o.handler = h } }
+
+// WithStateDir names a directory in which the bridge keeps what should outlive it:
+// which command lines have started before, and the caches of uvx servers. Without
+// it nothing is written.
+func WithStateDir(dir string) Option { return func(o *options) { o.stateDir = dir } }
+
+// WithVersion is the version that the bridge gives to servers and clients.
+func WithVersion(v string) Option { return func(o *options) { o.version = v } }
+
+// WithURL is the address that Status shows; SetURL changes it later.
+func WithURL(u string) Option { return func(o *options) { o.url = u } }
+
+// WithReservedNames adds names that no tool may take (requirement C3).
+func WithReservedNames(names ...string) Option {
+	return func(o *options) { o.reserved = append(o.reserved, names...) }
+}
+
+// WithEventHook calls f for every event from the very first one on, in order, from
+// one goroutine. Like any subscriber it may call back into the bridge, and one that
+// is too slow hears a gap event.
+func WithEventHook(f func(messages.Event)) Option {
+	return func(o *options) { o.hooks = append(o.hooks, f) }
+}
+
+// WithDialer replaces the way servers are reached: for tests and for programs that
+// bring servers of their own.
+func WithDialer(d upstream.DialFunc) Option { return func(o *options) { o.dial = d } }
+
+// WithGatewayOptions configures the endpoint: authentication, hosts, origins. An
+// empty Version is what WithVersion says.
+func WithGatewayOptions(g gateway.Options) Option { return func(o *options) { o.gateway = g } }

@@ -1,0 +1,118 @@
+package supervisor
+
+import (
+	"context"
+	"os"
+	"slices"
+	"time"
+
+	"mcpbridge/messages"
+)
+
+// statusWait bounds the question for the calls; the router never takes that long.
+const statusWait = 5 * time.Second
+
+// Status returns a copy of the bridge's state: the registry's newest rows, with the
+// router's counts of calls.
+func (b *Bridge) Status() messages.Status {
+	ctx, cancel := context.WithTimeout(context.Background(), statusWait)
+	defer cancel()
+	calls, err := b.report(ctx)
+	if err != nil {
+		b.log.Error("the router does not answer; the counts of calls are missing", "err", err)
+	}
+	snap := b.snapshot.Load()
+	st := messages.Status{
+		Bridge: messages.BridgeStatus{
+			PID: os.Getpid(), RunID: b.runID, URL: *b.url.Load(), ConfigHash: b.cfg.Hash, Version: b.version,
+			UptimeMS: time.Since(b.began).Milliseconds(), Draining: b.draining.Load(), Counts: snap.Counts,
+		},
+		Servers: make([]messages.ServerStatus, 0, len(snap.Servers)),
+		Issues:  slices.Clone(snap.Issues),
+	}
+	for _, s := range snap.Servers {
+		key := messages.Key{Server: s.Name, Instance: s.Instance}
+		s.InFlight, s.Queued = calls.InFlight[key], calls.Queued[key]
+		s.Issues, s.Instances = slices.Clone(s.Issues), slices.Clone(s.Instances)
+		if s.LastExit != nil {
+			e := *s.LastExit
+			e.StderrTail = slices.Clone(e.StderrTail)
+			s.LastExit = &e
+		}
+		if s.NextRetry != nil {
+			t := *s.NextRetry
+			s.NextRetry = &t
+		}
+		st.Servers = append(st.Servers, s)
+	}
+	return st
+}
+
+// Ready tells whether the bridge is fit for work: every required server is ready, and
+// nothing is draining. The names are of those that are not.
+func (b *Bridge) Ready() (bool, []string) {
+	var missing []string
+	snap := b.snapshot.Load()
+	for _, c := range b.cfg.Servers {
+		if !c.Required {
+			continue
+		}
+		i := slices.IndexFunc(snap.Servers, func(s messages.ServerStatus) bool { return s.Name == c.Name })
+		if i < 0 || snap.Servers[i].State != messages.StateReady {
+			missing = append(missing, c.Name)
+		}
+	}
+	return len(missing) == 0 && !b.draining.Load(), missing
+}
+
+// WaitListed blocks until every server that is coming up for the first time has
+// listed its tools or failed, until ctx ends, or until list_wait is over. server
+// narrows it to one; "" means all. A lazy server whose tools nobody has seen is woken.
+func (b *Bridge) WaitListed(ctx context.Context, server string) {
+	if b.wait <= 0 {
+		return
+	}
+	var timer *time.Timer
+	woken := map[string]bool{}
+	for {
+		next := b.changed.after() // before the look, so that no change is missed
+		if !b.unlisted(server, woken) {
+			return
+		}
+		if timer == nil {
+			timer = time.NewTimer(b.wait)
+			defer timer.Stop()
+		}
+		select {
+		case <-next:
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		case <-b.down:
+			return
+		}
+	}
+}
+
+// unlisted reports whether a first list is still to come, and wakes who sleeps.
+func (b *Bridge) unlisted(server string, woken map[string]bool) bool {
+	snap := b.snapshot.Load()
+	waiting := false
+	for _, s := range snap.Servers {
+		if server != "" && s.Name != server || snap.Catalogue.Knows(s.Name) || s.LastExit != nil {
+			continue // another one, seen, or failed already
+		}
+		switch s.State {
+		case messages.StateStarting:
+			waiting = true
+		case messages.StateIdle:
+			waiting = true
+			if !woken[s.Name] {
+				woken[s.Name] = true
+				b.send(b.refs.Servers, messages.WakeServer{Key: messages.Key{Server: s.Name, Instance: s.Instance}})
+			}
+		}
+	}
+	return waiting
+}

@@ -1,0 +1,73 @@
+package harness
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+)
+
+var binaries struct {
+	dir string
+	mu  sync.Mutex
+	err map[string]error
+}
+
+// Main runs a package's tests and removes what was built for them.
+func Main(m *testing.M) int {
+	defer func() {
+		if binaries.dir != "" {
+			_ = os.RemoveAll(binaries.dir)
+		}
+	}()
+	return m.Run()
+}
+
+// Root is the repository's top directory.
+func Root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
+}
+
+// Bridgectl is the path of a freshly built bridgectl.
+func Bridgectl(t testing.TB) string { return build(t, "bridgectl", "./cmd/bridgectl") }
+
+// Fixture is the path of a freshly built test/mcpserver. It is built without the
+// race detector, which would only slow the faults down.
+func Fixture(t testing.TB) string { return build(t, "mcpserver", "./test/mcpserver") }
+
+// build builds a program once per test binary.
+func build(t testing.TB, name, pkg string) string {
+	t.Helper()
+	b := &binaries
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err == nil {
+		dir, err := os.MkdirTemp("", "mcpbridge-bin-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.dir, b.err = dir, map[string]error{}
+	}
+	path := filepath.Join(b.dir, name)
+	err, done := b.err[name]
+	if !done {
+		args := []string{"build", "-o", path}
+		if Race && name == "bridgectl" {
+			args = append(args, "-race")
+		}
+		cmd := exec.Command("go", append(args, pkg)...)
+		cmd.Dir = Root()
+		if out, e := cmd.CombinedOutput(); e != nil {
+			err = fmt.Errorf("go build %s: %w\n%s", pkg, e, out)
+		}
+		b.err[name] = err
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

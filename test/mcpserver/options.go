@@ -1,0 +1,152 @@
+package main
+
+import (
+	"flag"
+	"slices"
+	"strings"
+	"time"
+)
+
+// options are the switches; package main documents each.
+type options struct {
+	name, witness, ledger, record, off string
+	tools, toolBytes, pageSize         int
+	modern                             bool
+	protocol                           string
+
+	startDelay, exitDelay time.Duration
+	exitOn                string
+	exitCode              int
+	silent                string
+	ignoreTerm, ignoreEOF bool
+	wrap, sleeper         bool
+	grandchild, setsid    bool
+	stderr                string
+	stderrFlood           int64
+
+	banner, bom, crlf, blanks, split bool
+	stopReading                      int
+	listChanged, progress            time.Duration
+	honourCancel, cursor             string
+	oddTools                         bool
+
+	faultTool  string
+	faultAfter int
+	callFaults map[string]*bool
+
+	http, httpLog, httpHeader, httpRedirect               string
+	httpJSON, httpStateless, httpHang, httpCut, httpNoGet bool
+	httpStatus, httpForget                                int
+}
+
+// callFault names one way in which a single call goes wrong.
+type callFault struct{ name, help string }
+
+// The call faults, as switches and as values of a call's `fault` argument.
+const (
+	crashBeforeBegin = "crash-before-begin"
+	crashAfterBegin  = "crash-after-begin"
+	crashAfterEnd    = "crash-after-end"
+	never            = "never"
+	noise            = "noise"
+	halfFrame        = "half-frame"
+	noBody           = "no-body"
+	dupReply         = "dup-reply"
+	lateReply        = "late-reply"
+	wrongID          = "wrong-id"
+	stringID         = "string-id"
+	hugeFrame        = "huge-frame"
+	deep             = "deep"
+)
+
+var callFaults = []callFault{
+	{crashBeforeBegin, "end without a trace"},
+	{crashAfterBegin, "end between the witness's begin and its end"},
+	{crashAfterEnd, "end between the witness's end and the answer"},
+	{never, "act, and never answer"},
+	{noise, "a line that is no JSON before the answer"},
+	{halfFrame, "half of the answer, then end"},
+	{noBody, "an answer that is neither result nor error"},
+	{dupReply, "the answer twice"},
+	{lateReply, "the answer again 200 ms later"},
+	{wrongID, "first an answer to something that was never asked"},
+	{stringID, "the id of the answer as a string"},
+	{hugeFrame, "an answer of 48 MiB"},
+	{deep, "an answer nested 100,000 times"},
+}
+
+func (o *options) register(fs *flag.FlagSet) {
+	fs.StringVar(&o.name, "name", "fixture", "what it calls itself")
+	fs.StringVar(&o.witness, "witness", "", "append begin and end of each call to `FILE`")
+	fs.StringVar(&o.ledger, "ledger", "", "`FILE` where side effects go")
+	fs.StringVar(&o.record, "record", "", "append each request line to `FILE`")
+	fs.StringVar(&o.off, "off", "", "while `FILE` exists, start without any fault")
+	fs.IntVar(&o.tools, "tools", 0, "`N` more tools")
+	fs.IntVar(&o.toolBytes, "tool-bytes", 0, "pad their descriptions to `N` bytes")
+	fs.IntVar(&o.pageSize, "page-size", 0, "`N` tools in one page")
+	fs.BoolVar(&o.modern, "modern", false, "answer server/discover for 2026-07-28")
+	fs.StringVar(&o.protocol, "protocol", "2025-11-25", "answer initialize with this `REVISION`")
+
+	fs.DurationVar(&o.startDelay, "start-delay", 0, "do nothing at all for this long")
+	fs.StringVar(&o.exitOn, "exit-on", "", "end on: start, discover, initialize, initialized, list, listed, call")
+	fs.DurationVar(&o.exitDelay, "exit-delay", 0, "... that much later")
+	fs.IntVar(&o.exitCode, "exit-code", 1, "... with this status")
+	fs.StringVar(&o.silent, "silent", "", "never answer: discover, initialize, list, call, ping or all (comma-separated)")
+	fs.BoolVar(&o.ignoreTerm, "ignore-term", false, "take no notice of SIGTERM, SIGINT and SIGHUP")
+	fs.BoolVar(&o.ignoreEOF, "ignore-eof", false, "live on when stdin ends")
+	fs.BoolVar(&o.wrap, "wrap", false, "be the child of a wrapper that only waits for it")
+	fs.BoolVar(&o.sleeper, "sleeper", false, "only sleep (what -grandchild starts)")
+	fs.BoolVar(&o.grandchild, "grandchild", false, "start a child that holds stdout and stderr open")
+	fs.BoolVar(&o.setsid, "setsid", false, "... in a session of its own")
+	fs.StringVar(&o.stderr, "stderr", "", "say this `TEXT` on stderr first")
+	fs.Int64Var(&o.stderrFlood, "stderr-flood", 0, "write `N` bytes to stderr at once (-1: without end)")
+
+	fs.BoolVar(&o.banner, "banner", false, "a line that is no JSON before anything else")
+	fs.BoolVar(&o.bom, "bom", false, "a byte order mark before the first line")
+	fs.BoolVar(&o.crlf, "crlf", false, "lines end in CR LF")
+	fs.BoolVar(&o.blanks, "trailing-blanks", false, "blanks and empty lines around each message")
+	fs.BoolVar(&o.split, "split-writes", false, "each message in pieces of seven bytes")
+	fs.IntVar(&o.stopReading, "stop-reading", 0, "read no more after `N` requests")
+	fs.DurationVar(&o.listChanged, "list-changed", 0, "say list_changed that often")
+	fs.DurationVar(&o.progress, "progress", 0, "report progress that often while a call sleeps")
+	fs.StringVar(&o.honourCancel, "honour-cancel", "", "when cancelled, stop and: answer, silent")
+	fs.StringVar(&o.cursor, "cursor", "", "tools/list never ends: repeat, endless")
+	fs.BoolVar(&o.oddTools, "odd-tools", false, "list entries that are null, nameless, double, ill-typed, cyclic")
+
+	fs.StringVar(&o.faultTool, "fault-tool", "", "the tool that call faults strike (default: every one)")
+	fs.IntVar(&o.faultAfter, "fault-after", 0, "the number of calls that pass before")
+	for _, f := range callFaults {
+		o.callFaults[f.name] = fs.Bool(f.name, false, f.help)
+	}
+
+	fs.StringVar(&o.http, "http", "", "serve Streamable HTTP on `ADDR`; prints {\"url\":...} on stdout")
+	fs.StringVar(&o.httpLog, "http-log", "", "append one JSON line for each request to `FILE`")
+	fs.BoolVar(&o.httpJSON, "http-json", false, "answer in application/json")
+	fs.BoolVar(&o.httpStateless, "http-stateless", false, "no sessions")
+	fs.StringVar(&o.httpHeader, "http-header", "", "demand this header (`NAME:VALUE`), else 401")
+	fs.IntVar(&o.httpStatus, "http-status", 0, "answer every tools/call with this status")
+	fs.StringVar(&o.httpRedirect, "http-redirect", "", "answer every POST with 307 to `URL`")
+	fs.BoolVar(&o.httpHang, "http-hang", false, "accept requests and never answer them")
+	fs.BoolVar(&o.httpCut, "http-cut", false, "cut the connection instead of answering a tools/call")
+	fs.IntVar(&o.httpForget, "http-forget", 0, "forget the session after `N` calls")
+	fs.BoolVar(&o.httpNoGet, "http-no-get", false, "405 to GET")
+}
+
+// calm switches every fault off and keeps identity, files and size.
+func (o *options) calm() {
+	*o = options{name: o.name, witness: o.witness, ledger: o.ledger, record: o.record, tools: o.tools, toolBytes: o.toolBytes,
+		pageSize: o.pageSize, modern: o.modern, protocol: "2025-11-25", wrap: o.wrap, sleeper: o.sleeper, callFaults: map[string]*bool{},
+		http: o.http, httpLog: o.httpLog, httpJSON: o.httpJSON, httpStateless: o.httpStateless}
+}
+
+// faulty reports whether the fault strikes the n-th call (from 1) of the tool.
+func (o *options) faulty(fault, tool string, n int) bool {
+	set := o.callFaults[fault]
+	return set != nil && *set && (o.faultTool == "" || o.faultTool == tool) && n > o.faultAfter
+}
+
+// isSilent reports whether requests of that kind are never answered.
+func (o *options) isSilent(kind string) bool {
+	list := strings.Split(o.silent, ",")
+	return slices.Contains(list, "all") || slices.Contains(list, kind)
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"mcpbridge/test/witness"
+)
+
+// tool is one entry of the list. Def is what tools/list says, byte for byte.
+type tool struct {
+	name  string
+	class witness.Class
+	def   json.RawMessage
+	run   func(s *server, c *call) answer
+}
+
+// common are the arguments that every tool takes, as properties of its schema.
+const common = `"nonce":{"type":"string"},"sleep_ms":{"type":"integer","minimum":0},"fault":{"type":"string"}`
+
+func define(name, description, annotations, properties string) json.RawMessage {
+	if properties != "" {
+		properties = "," + properties
+	}
+	return json.RawMessage(fmt.Sprintf(`{"name":%q,"description":%q,"inputSchema":{"type":"object","properties":{%s%s}},"annotations":%s}`,
+		name, description, common, properties, annotations))
+}
+
+const (
+	hintRead  = `{"readOnlyHint":true}`
+	hintWrite = `{"readOnlyHint":false,"destructiveHint":false}`
+	hintPut   = `{"readOnlyHint":false,"idempotentHint":true}`
+)
+
+// toolTable lists the honest tools and the -tools extras.
+func toolTable(o *options) []tool {
+	ro := func(name, text, props string, run func(*server, *call) answer) tool {
+		return tool{name, witness.Read, define(name, text, hintRead, props), run}
+	}
+	rw := func(name, text, hint, props string, run func(*server, *call) answer) tool {
+		return tool{name, witness.SideEffect, define(name, text, hint, props), run}
+	}
+	tools := []tool{
+		ro("read", "Reads nothing and says so.", "", runRead),
+		rw("write", "Appends to the ledger.", hintWrite, `"text":{"type":"string"}`, runWrite),
+		rw("put", "Appends to the ledger; says that it is idempotent.", hintPut, `"text":{"type":"string"}`, runWrite),
+		ro("echo", "Returns its arguments, byte for byte.", "", runEcho),
+		ro("blocks", "One content block of each kind.", "", runBlocks),
+		ro("big", "A text of that many bytes.", `"bytes":{"type":"integer"}`, runBig),
+		ro("nest", "Structured content nested that deep.", `"depth":{"type":"integer"}`, runNest),
+		ro("fail", "Fails politely.", `"message":{"type":"string"}`, runFail),
+		ro("rpc_error", "Answers with a JSON-RPC error.", `"code":{"type":"integer"},"message":{"type":"string"},"data":{}`, runRPCError),
+		rw("inc", "Counts its calls.", hintWrite, "", runInc),
+		ro("env", "The environment of the process.", "", runEnv),
+		ro("pid", "Who answers.", "", runPID),
+		ro("slow", "Takes its time.", `"ms":{"type":"integer"}`, runSlow),
+		rw("add_tool", "Adds a tool.", hintWrite, `"name":{"type":"string"}`, runAddTool),
+		rw("remove_tool", "Takes a tool away.", hintWrite, `"name":{"type":"string"}`, runRemoveTool),
+		rw("crash", "Ends the process.", hintWrite, `"code":{"type":"integer"}`, runCrash),
+	}
+	for i := range o.tools {
+		name := fmt.Sprintf("extra_%04d", i+1)
+		text := "One more tool."
+		if pad := o.toolBytes - len(text); pad > 0 {
+			text += strings.Repeat(" ", pad-1) + "."
+		}
+		tools = append(tools, ro(name, text, "", runRead))
+	}
+	return tools
+}
+
+// oddTools are list entries that no server should send, and some do.
+var oddTools = []string{
+	`null`,
+	`42`,
+	`{"description":"no name at all","inputSchema":{"type":"object"}}`,
+	`{"name":"","description":"an empty name","inputSchema":{"type":"object"}}`,
+	`{"name":7,"description":"a number for a name","inputSchema":{"type":"object"}}`,
+	`{"name":"echo","description":"the second echo","inputSchema":{"type":"object"}}`,
+	`{"name":"odd_hints","description":"x","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":"yes","idempotentHint":1}}`,
+	`{"name":"odd_no_schema","description":"x"}`,
+	`{"name":"odd_null_schema","description":"x","inputSchema":null}`,
+	`{"name":"odd_array_schema","description":"x","inputSchema":[]}`,
+	`{"name":"odd_bool_schema","description":"x","inputSchema":true}`,
+	`{"name":"odd_type_schema","description":"x","inputSchema":{"type":"string"}}`,
+	`{"name":"odd_cyclic_schema","description":"x","inputSchema":{"$ref":"#"}}`,
+	`{"name":"odd_broken_schema","description":"x","inputSchema":{"type":"object","properties":{"a":{"type":"nonsense"}}}}`,
+	`{"name":"odd_blank_description","description":"   ","inputSchema":{"type":"object"}}`,
+	`{"name":"odd_number_description","description":3,"inputSchema":{"type":"object"}}`,
+	`{"name":"näme mit Lücke","description":"not of [A-Za-z0-9_-]","inputSchema":{"type":"object"}}`,
+	`{"name":"a__b","description":"ambiguous when joined","inputSchema":{"type":"object"}}`,
+	`{"name":"_edge_","description":"underscores at the seam","inputSchema":{"type":"object"}}`,
+	`{"name":"long_` + longName + `","description":"too long","inputSchema":{"type":"object"}}`,
+	`{"name":"odd_task","description":"works only as a task","inputSchema":{"type":"object"},"execution":{"taskSupport":"required"}}`,
+}
+
+const longName = "0123456789_0123456789_0123456789_0123456789_0123456789_0123456789_0123456789_0123456789"
+
+// page is one answer to tools/list.
+func (s *server) page(cursor string) json.RawMessage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []json.RawMessage
+	for _, t := range s.tools {
+		all = append(all, t.def)
+	}
+	if s.o.oddTools {
+		for _, raw := range oddTools {
+			all = append(all, json.RawMessage(raw))
+		}
+	}
+	var start int
+	_, _ = fmt.Sscanf(cursor, "at-%d", &start)
+	next := ""
+	switch {
+	case s.o.cursor == "repeat":
+		start, next = 0, "again"
+	case s.o.cursor == "endless" && start >= len(all):
+		all, start = []json.RawMessage{define(fmt.Sprintf("endless_%d", start), "One of many.", hintRead, "")}, 0
+		s.endless++
+		next = fmt.Sprintf("at-%d", len(s.tools)+100+s.endless)
+	case s.o.cursor == "endless":
+		next = fmt.Sprintf("at-%d", len(all)+100)
+	}
+	start = min(max(start, 0), len(all))
+	end := len(all)
+	if s.o.pageSize > 0 && start+s.o.pageSize < end && next == "" {
+		end = start + s.o.pageSize
+		next = fmt.Sprintf("at-%d", end)
+	}
+	out := map[string]any{"tools": all[start:end]}
+	if next != "" {
+		out["nextCursor"] = next
+	}
+	b, err := json.Marshal(out)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+func (s *server) find(name string) (tool, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.tools {
+		if t.name == name {
+			return t, true
+		}
+	}
+	return tool{}, false
+}
