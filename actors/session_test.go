@@ -92,17 +92,23 @@ func (s *stage) wants(list *[]any, want string) []any {
 	return got
 }
 
-// failure waits for the end of a session that nobody asked for. A failure is a system
-// message and may overtake what was said before.
+// failure waits for the end of a session that nobody asked for. Failures and ends are
+// system messages, which overtake what was said before.
 func (s *stage) failure() *SessionFailure {
 	s.t.Helper()
+	var failed *SessionFailure
 	got := s.take(&s.heard)
 	for _, m := range got {
-		if f, ok := m.(*SessionFailure); ok && kinds(got[len(got)-1:]) == "terminated" {
-			return f
+		switch m := m.(type) {
+		case *SessionFailure:
+			failed = m
+		case string:
+			if failed != nil {
+				return failed
+			}
 		}
 	}
-	s.t.Fatalf("heard %s, want a failure and the end", kinds(got))
+	s.t.Fatalf("heard %s, want a failure and then the end", kinds(got))
 	return nil
 }
 

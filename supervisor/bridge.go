@@ -47,10 +47,12 @@ type Bridge struct {
 	logs    *logbook
 	ends    *ends
 
-	url      atomic.Pointer[string]
-	snapshot atomic.Pointer[messages.Snapshot]
-	changed  changes // of the snapshot
-	lastCall atomic.Uint64
+	url         atomic.Pointer[string]
+	snapshot    atomic.Pointer[messages.Snapshot]
+	changed     changes       // of the snapshot
+	published   chan struct{} // closed with the first one of the registry
+	publishOnce sync.Once
+	lastCall    atomic.Uint64
 
 	// door keeps Submits from passing a bridge that has begun to drain: a call that
 	// is sent while it is held for reading is in the router's mailbox before DrainAll.
@@ -107,7 +109,7 @@ func Open(ctx context.Context, cfg *config.Config, opts ...Option) (*Bridge, err
 	}
 	b := &Bridge{
 		cfg: cfg, runID: newRunID(), version: o.version, began: time.Now(), wait: cfg.ListWait, log: slog.New(o.handler),
-		gate: actors.NewGate(cfg), hub: newHub(), logs: newLogbook(), ends: &ends{proven: map[string]bool{}}, down: make(chan struct{}),
+		gate: actors.NewGate(cfg), hub: newHub(), logs: newLogbook(), ends: &ends{proven: map[string]bool{}}, published: make(chan struct{}), down: make(chan struct{}),
 		closing: closing{hurry: make(chan struct{}), done: make(chan struct{})},
 	}
 	if o.startupWait != nil {
@@ -161,7 +163,8 @@ func newRunID() string {
 	return time.Now().UTC().Format("20060102t150405") + "-" + word
 }
 
-// start builds the actor tree and waits until every server is known to the router.
+// start builds the actor tree and waits until every server is known to the router and
+// stands in the first snapshot.
 func (b *Bridge) start(ctx context.Context, o options) error {
 	b.spawner, b.fast = upstream.NewSpawner(), newOwnGoroutine()
 	b.starts = newStartMemory(o.stateDir, b.log)
@@ -190,10 +193,12 @@ func (b *Bridge) start(ctx context.Context, o options) error {
 	case <-ctx.Done():
 		return b.abandon(ctx)
 	}
-	select {
-	case <-began:
-	case <-ctx.Done():
-		return b.abandon(ctx)
+	for _, stands := range []<-chan struct{}{began, b.published} {
+		select {
+		case <-stands:
+		case <-ctx.Done():
+			return b.abandon(ctx)
+		}
 	}
 	return nil
 }
@@ -206,9 +211,11 @@ func (b *Bridge) abandon(ctx context.Context) error {
 	return fmt.Errorf("open a bridge: %w", ctx.Err())
 }
 
-// publish takes the registry's newest snapshot.
+// publish takes the registry's newest snapshot. The first one comes as soon as the
+// registry runs and holds every configured server.
 func (b *Bridge) publish(s *messages.Snapshot) {
 	b.snapshot.Store(s)
+	b.publishOnce.Do(func() { close(b.published) })
 	b.changed.tell()
 }
 

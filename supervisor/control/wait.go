@@ -140,7 +140,8 @@ func reached(row messages.ServerStatus, req WaitRequest) bool {
 	case ForQuarantined:
 		return row.State == messages.StateQuarantined
 	default:
-		return row.State == messages.StateReady && row.Generation > req.After[row.Name]
+		old, replaced := req.After[row.Name]
+		return row.State == messages.StateReady && (!replaced || row.Generation > old)
 	}
 }
 

@@ -120,14 +120,14 @@ func (o *outbox) reason() error {
 }
 
 // readLine reads up to the next line feed, which is not part of the line. A line
-// over max bytes is skipped to its end and reported as errLineTooLong. The last
+// over limit bytes is skipped to its end and reported as errLineTooLong. The last
 // line needs no line feed; io.EOF comes with it.
-func readLine(br *bufio.Reader, max int) ([]byte, error) {
+func readLine(br *bufio.Reader, limit int) ([]byte, error) {
 	var line []byte
 	tooLong := false
 	for {
 		part, err := br.ReadSlice('\n')
-		if !tooLong && len(line)+len(part) > max+1 {
+		if !tooLong && len(line)+len(part) > limit+1 {
 			tooLong, line = true, nil
 		}
 		if !tooLong {

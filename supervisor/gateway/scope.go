@@ -193,25 +193,37 @@ func (g *Gateway) notifyLoop() {
 			continue
 		case <-timer.C:
 		}
-		cat := g.backend.Catalogue()
-		g.mu.Lock()
-		all := make([]*scope, 0, len(g.scopes))
-		for _, sc := range g.scopes {
-			all = append(all, sc)
-		}
-		g.mu.Unlock()
-		for _, sc := range all {
-			if sc.changed(cat) {
-				sc.server.AddTool(nudge, noTool)
-			}
-		}
+		version := g.tellChanges()
 		// A version that was announced but is not published yet is worth waiting for.
-		if early++; cat.Version >= g.want.get() || early > 100 {
+		if early++; version >= g.want.get() || early > 100 {
 			early = 0
 			continue
 		}
 		timer.Reset(settleDelay)
 	}
+}
+
+// tellChanges notifies the scopes that the current catalogue changes, and returns
+// its version.
+func (g *Gateway) tellChanges() (version uint64) {
+	defer func() {
+		if p := recover(); p != nil { // of the backend: the next change tries again
+			g.log.Error("panic while the catalogue was compared", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		}
+	}()
+	cat := g.backend.Catalogue()
+	g.mu.Lock()
+	all := make([]*scope, 0, len(g.scopes))
+	for _, sc := range g.scopes {
+		all = append(all, sc)
+	}
+	g.mu.Unlock()
+	for _, sc := range all {
+		if sc.changed(cat) {
+			sc.server.AddTool(nudge, noTool)
+		}
+	}
+	return cat.Version
 }
 
 // changed reports whether sessions must list again, and takes note that they will.

@@ -173,9 +173,17 @@ func (s *stream) readAll(r io.Reader) error {
 	}
 }
 
-// message handles one line.
+// message handles one line; a panic costs that line only.
 func (s *stream) message(line []byte) {
 	env, isBatch, werr := parseEnvelope(line)
+	defer func() {
+		if p := recover(); p != nil {
+			s.g.log.Error("panic in a stream", "method", env.method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			if len(env.id) > 0 {
+				s.respond("", errorBody(env.id, &wireError{Code: codeInternal, Message: "internal error of the bridge"}))
+			}
+		}
+	}()
 	switch {
 	case werr != nil:
 		s.respond("", errorBody(env.id, werr))

@@ -307,3 +307,26 @@ func TestStreamEndsWithContextAndGateway(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestStreamSurvivesPanics(t *testing.T) {
+	b := newBackend(simple("fs", "read"))
+	b.answer = func(context.Context, messages.CallTool, <-chan struct{}) messages.Outcome { panic("call") }
+	b.listed = func(context.Context, string) { panic("list") }
+	g, _ := start(t, b, Options{})
+	conn, r, done := serveLines(t, g, context.Background())
+	greet(t, conn, r, "2025-11-25")
+	for _, method := range []string{"tools/call", "tools/list"} {
+		say(t, conn, `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{"name":"fs__read"}}`)
+		if got := hear(t, r); got != `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"internal error of the bridge"}}` {
+			t.Errorf("%s: %s", method, got)
+		}
+	}
+	say(t, conn, ping)
+	if got := hear(t, r); !strings.Contains(got, `"result":{}`) {
+		t.Errorf("got %s", got)
+	}
+	conn.Close()
+	if err := await(t, "the end", done); err != nil {
+		t.Error(err)
+	}
+}

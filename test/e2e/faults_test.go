@@ -41,9 +41,7 @@ func TestOddStreams(t *testing.T) {
 	}
 	status := d.Status(t)
 	for _, name := range []string{"banner", "noise"} {
-		if row, _ := status.Server(name); row.NoiseLines == 0 {
-			t.Errorf("%s: no noise was counted", name)
-		}
+		harness.Eventually(t, "the noise of "+name+" is counted", func() bool { return d.Server(t, name).NoiseLines > 0 })
 	}
 	for name, want := range map[string]string{"modern": "2026-07-28", "old": "2024-11-05", "nodiscover": "2025-11-25", "diesondiscover": "2025-11-25"} {
 		if row, _ := status.Server(name); row.Protocol != want {
@@ -54,6 +52,10 @@ func TestOddStreams(t *testing.T) {
 		t.Error(twice)
 	}
 }
+
+// anyCode is for faults that may be called by two names: half of an answer and then
+// the end is a broken answer and a broken connection.
+const anyCode messages.Code = "*"
 
 // TestFaultyCalls: one bad call costs one call, and its outcome is the truth.
 func TestFaultyCalls(t *testing.T) {
@@ -72,7 +74,7 @@ func TestFaultyCalls(t *testing.T) {
 		{"crash-before-begin", "20s", messages.OutcomeUnknown, messages.CodeConnectionLost, 0},
 		{"crash-after-begin", "20s", messages.OutcomeUnknown, messages.CodeConnectionLost, 1},
 		{"crash-after-end", "20s", messages.OutcomeUnknown, messages.CodeConnectionLost, 1},
-		{"half-frame", "20s", messages.OutcomeUnknown, messages.CodeConnectionLost, 1},
+		{"half-frame", "20s", messages.OutcomeUnknown, anyCode, 1},
 		{"never", "1s", messages.OutcomeUnknown, messages.CodeTimeout, 1},
 		{"no-body", "20s", messages.OutcomeUnknown, messages.CodeProtocolError, 1},
 		{"huge-frame", "50s", messages.ToolError, messages.CodeResultTooLarge, 1},
@@ -80,7 +82,7 @@ func TestFaultyCalls(t *testing.T) {
 		t.Run(tt.fault, func(t *testing.T) {
 			nonce := "n-" + tt.fault
 			o, r := d.Call(t, "s/write", fmt.Sprintf(`{"nonce":%q,"fault":%q}`, nonce, tt.fault), "--timeout", tt.timeout)
-			if o.Kind != tt.kind || o.Code != tt.code {
+			if o.Kind != tt.kind || o.Code != tt.code && tt.code != anyCode {
 				t.Errorf("%s/%s, want %s/%s\n%s", o.Kind, o.Code, tt.kind, tt.code, r)
 			}
 			if got := lab.History(t).Begins(nonce); got != tt.begins {
@@ -162,11 +164,17 @@ func TestOddTools(t *testing.T) {
 			t.Errorf("%q occurs twice", tool.Name)
 		}
 		seen[tool.Name], seen[tool.EndpointName] = true, true
-		if tool.RemoteName == "odd_task" {
-			t.Error("a tool that works only as a task is on offer")
-		}
 		if tool.RemoteName == "echo" && tool.Def.Description == "the second echo" {
 			t.Error("of two tools with one name the second was kept")
+		}
+	}
+	named := map[string]bool{}
+	for _, i := range row.Issues {
+		named[i.Tool] = true
+	}
+	for _, name := range []string{"odd_task", "odd_hints", "odd_null_schema", "odd_array_schema", "odd_cyclic_schema", "echo"} {
+		if !named[name] {
+			t.Errorf("no issue names %s", name)
 		}
 	}
 	if o, r := d.Call(t, "odd/read", `{}`); o.Kind != messages.OK {

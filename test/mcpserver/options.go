@@ -148,5 +148,5 @@ func (o *options) faulty(fault, tool string, n int) bool {
 // isSilent reports whether requests of that kind are never answered.
 func (o *options) isSilent(kind string) bool {
 	list := strings.Split(o.silent, ",")
-	return slices.Contains(list, "all") || slices.Contains(list, kind)
+	return slices.Contains(list, "all") || kind != "" && slices.Contains(list, kind)
 }

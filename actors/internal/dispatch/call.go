@@ -69,7 +69,7 @@ type call struct {
 	lostAs   messages.Code     // what the outcome would have been without it
 	refused  int               // times in a row that a live session did not enter
 	why      string            // of the last of them
-	held     bool              // not before notUntil
+	held     bool              // in line, but not before its alarm
 	cancel   bool              // somebody asked, and waits for the answer
 
 	// The fence.

@@ -149,7 +149,7 @@ func (c *Core) lost(cl *call, proven bool, why string) {
 		c.fence(cl)
 		return
 	}
-	c.forget(cl)
+	c.leave(cl)
 }
 
 // mayRetry is the one repetition that the bridge allows itself after a byte may

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -44,6 +45,7 @@ type sim struct {
 	n        int
 	gens     uint64
 	version  uint64
+	known    bool // the tools are listed
 }
 
 var simTools = []string{"read", "hint", "put", "write", "long"}
@@ -86,6 +88,7 @@ func (s *sim) look() {
 }
 
 func (s *sim) list(known bool) {
+	s.known = known
 	s.version++
 	names := map[string]bool{}
 	var tools []messages.Tool
@@ -179,7 +182,7 @@ func (s *sim) Submit(t *rapid.T) {
 	m := s.makeCall(id, "", func(m *messages.Submit) {
 		m.Call.Tool, m.Call.Client = name, rapid.SampledFrom([]string{"c", "d"}).Draw(t, "client")
 		m.Call.Timeout = time.Duration(rapid.IntRange(-1, 60).Draw(t, "timeout")) * time.Second
-		m.Call.DryRun = rapid.IntRange(0, 9).Draw(t, "dry") == 0
+		m.Call.DryRun = rapid.IntRange(0, 19).Draw(t, "dry") == 0
 		if rapid.IntRange(0, 9).Draw(t, "twin") == 0 && s.n > 1 {
 			m.Call.ID = fmt.Sprint("c", s.n-1)
 		}
@@ -246,6 +249,9 @@ func (s *sim) Cancel(t *rapid.T) {
 		t.Skip("no call")
 	}
 	id := fmt.Sprint("c", rapid.IntRange(max(1, s.n-8), s.n).Draw(t, "call"))
+	if list := s.core.calls; len(list) > 0 && rapid.Bool().Draw(t, "open") {
+		id = rapid.SampledFrom(slices.Sorted(maps.Keys(list))).Draw(t, "id")
+	}
 	s.do(messages.Cancel{CallID: id, Left: rapid.Bool().Draw(t, "left")})
 }
 
@@ -305,13 +311,27 @@ func (s *sim) set(v *simServer, state messages.State) {
 }
 
 func (s *sim) State(t *rapid.T) {
+	if v := s.server(); rapid.Bool().Draw(t, "harmless") {
+		s.set(v, messages.StateBackoff)
+		return
+	}
 	s.set(s.server(), messages.State(rapid.IntRange(0, int(messages.StateBlocked)).Draw(t, "state")))
 }
 
+// Recover puts right what is wrong with a server, so that there is work to do.
 func (s *sim) Recover(*rapid.T) {
-	if v := s.server(); !v.gone && !v.up {
+	v := s.server()
+	if v.gone {
+		v.gone = false
+		s.do(messages.ServerConfigured{Key: v.key, Limits: v.limits})
+	}
+	if !s.known {
+		s.list(true)
+	}
+	if !v.up {
 		s.start(v)
 	}
+	s.set(v, messages.StateReady)
 }
 
 func (s *sim) List(t *rapid.T) { s.list(rapid.IntRange(0, 3).Draw(t, "known") != 0) }
@@ -366,10 +386,16 @@ func (s *sim) close() {
 func TestSimulation(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := newSim(t, rt)
-		// Half of all steps are the ordinary ones, or nothing would ever run.
+		// Most steps are the ordinary ones, or nothing would ever run.
 		actions := rapid.StateMachineActions(s)
-		actions["Submit2"], actions["Submit3"], actions["Reply2"], actions["Enter2"], actions["Recover2"] = s.Submit, s.Submit, s.Reply, s.Enter, s.Recover
-		rt.Repeat(actions)
+		for name, f := range map[string]func(*rapid.T){"Submit": s.Submit, "Reply": s.Reply, "Enter": s.Enter, "Recover": s.Recover, "Cancel": s.Cancel} {
+			for i := range 4 {
+				actions[fmt.Sprint(name, i)] = f
+			}
+		}
+		for range 6 { // long histories find more than many short ones
+			rt.Repeat(actions)
+		}
 		s.close()
 	})
 }
