@@ -166,30 +166,6 @@ func (m *machine) enter(now time.Time, s messages.State, reason string, retry ti
 	m.do(cmdEmit{m.about(messages.Event{Type: messages.EventServerState, State: s.String(), Reason: reason})})
 }
 
-// about fills in whom an event is about.
-func (m *machine) about(e messages.Event) messages.Event {
-	e.Server, e.Instance = m.cfg.Name, m.key().Instance
-	if e.Generation == 0 {
-		e.Generation = m.gen
-	}
-	return e
-}
-
-// show sends the newest row to the registry.
-func (m *machine) show() {
-	r := m.row
-	r.State, r.Reason, r.Since, r.Generation = m.state, m.reason, m.since, m.gen
-	r.Restarts = max(m.spawns-1, 0)
-	r.Degraded = m.phase == phaseLive && (m.noise || m.listing != nil && m.listing.Truncated)
-	if !m.retry.IsZero() {
-		t := m.retry
-		r.NextRetry = &t
-	}
-	m.do(cmdRegistry{messages.ServerChanged{Status: r}})
-}
-
-func (m *machine) say(format string, args ...any) { m.do(cmdSay{fmt.Sprintf(format, args...)}) }
-
 // boot is the first event: what the configuration says decides.
 func (m *machine) boot(now time.Time) {
 	m.do(cmdRouter{messages.ServerConfigured{Key: m.key(), Limits: serverLimits(m.cfg)}})
@@ -213,16 +189,6 @@ func (m *machine) boot(now time.Time) {
 	default:
 		m.begin(now, "")
 	}
-}
-
-// configReason says what is wrong with an entry, with the field in front:
-// `headers.Authorization: NOT_SET is not set`.
-func configReason(s config.Server) string {
-	field, ok := strings.CutPrefix(s.Err.Path, "mcp_servers."+s.Name+".")
-	if !ok || strings.HasPrefix(s.Err.Message, field+":") {
-		return s.Err.Message
-	}
-	return field + ": " + s.Err.Message
 }
 
 // begin asks for the next generation. Nothing of the one before may exist.
@@ -340,13 +306,6 @@ func (m *machine) down(now time.Time, random float64, e evDown) {
 	default:
 		m.decide(now, m.pol.ended(now, random, exit), exit)
 	}
-}
-
-func withHint(e messages.Exit) string {
-	if e.Hint == "" {
-		return e.Reason
-	}
-	return e.Reason + "; " + e.Hint
 }
 
 // decide carries out the policy's word.

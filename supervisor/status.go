@@ -100,13 +100,16 @@ func (b *Bridge) unlisted(server string, woken map[string]bool) bool {
 	snap := b.snapshot.Load()
 	waiting := false
 	for _, s := range snap.Servers {
-		if server != "" && s.Name != server || snap.Catalogue.Knows(s.Name) || s.LastExit != nil {
-			continue // another one, seen, or failed already
+		if server != "" && s.Name != server || s.LastExit != nil {
+			continue // another one, or it has failed already
 		}
 		switch s.State {
 		case messages.StateStarting:
-			waiting = true
+			waiting = true // its tools come a moment before it is ready
 		case messages.StateIdle:
+			if snap.Catalogue.Knows(s.Name) {
+				continue
+			}
 			waiting = true
 			if !woken[s.Name] {
 				woken[s.Name] = true

@@ -209,7 +209,11 @@ func (d *dialer) failed(m *mux, l link, stage messages.Stage, err error) *Failur
 		x.Hint = "raise timeouts.start (timeouts.first_start for a server that downloads itself first)"
 		if stage == messages.StageHandshake {
 			x.Reason += " without an answer to the handshake"
-			x.Hint += ", and check that the command is an MCP server on stdio"
+			if d.o.Server.Remote() {
+				x.Hint = "check that url is the server's MCP endpoint and can be reached from here, or raise timeouts.start"
+			} else {
+				x.Hint += ", and check that the command is an MCP server on stdio"
+			}
 		}
 	case errors.Is(err, context.Canceled):
 		x.Reason = "the start was cancelled"

@@ -265,7 +265,9 @@ func errorBody(body []byte, id int64) json.RawMessage {
 func (r *remote) sdkExchange(id int64, method string, body []byte) {
 	fail := func(status int, err error) {
 		r.mu.Lock()
-		r.fault = &httpFault{method, status, err}
+		if r.ctx.Err() == nil { // else it only failed because we hung up
+			r.fault = &httpFault{method, status, err}
+		}
 		r.mu.Unlock()
 		r.mux.sdkAnswer(id, nil, &jsonrpc.Error{Code: codeNotDelivered, Message: r.red.String(err.Error())})
 	}

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -320,11 +321,12 @@ const exactResult = `{"content":[{"type":"hologram","data":1.0,"z":1,"a":2},{"ty
 
 // runSDK is the SDK's own server, which speaks both protocol eras.
 func runSDK() {
-	s := newSDKServer()
+	s := newSDKServer(nil)
 	_ = s.Run(context.Background(), &mcp.StdioTransport{})
 }
 
-func newSDKServer() *mcp.Server {
+// newSDKServer makes a server whose tool `never` ends with its context, or with quit.
+func newSDKServer(quit <-chan struct{}) *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "sdk", Version: "1"}, &mcp.ServerOptions{
 		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: true}}, PageSize: 2})
 	add := func(name string, h mcp.ToolHandler) {
@@ -353,8 +355,11 @@ func newSDKServer() *mcp.Server {
 		}
 	})
 	add("never", func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		<-ctx.Done()
-		return nil, ctx.Err()
+		select {
+		case <-ctx.Done():
+		case <-quit:
+		}
+		return nil, errors.New("ended")
 	})
 	s.AddTool(&mcp.Tool{Name: "header", Description: "h", InputSchema: json.RawMessage(
 		`{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"},"o":{"type":"object","properties":{"n":{"type":"integer","x-mcp-header":"Num"}}}}}`)},

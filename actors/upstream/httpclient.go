@@ -35,7 +35,7 @@ func newHTTPClient(ctx context.Context, base *url.URL, headers map[string]string
 		TLSHandshakeTimeout: dialTimeout,
 		MaxConnsPerHost:     conns,
 		MaxIdleConnsPerHost: conns,
-		IdleConnTimeout:     90 * time.Second,
+		IdleConnTimeout:     30 * time.Second,
 		Protocols:           &protocols,
 	}
 	return &http.Client{

@@ -86,7 +86,7 @@ func TestHungServersDelayNobody(t *testing.T) {
 		hung = append(hung, name)
 		e := lab.Server(t, name, "-silent", "all")
 		// Long enough to be hung while the others are asked, whatever the machine does.
-		e["timeouts"] = harness.M{"start": "20s", "first_start": "20s"}
+		e["timeouts"] = harness.M{"start": "12s", "first_start": "12s"}
 		servers[name] = e
 	}
 	cfg := harness.Config(servers)

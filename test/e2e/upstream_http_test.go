@@ -124,7 +124,9 @@ func TestHTTPUpstreamCursorFault(t *testing.T) {
 func TestHTTPUpstreamCut(t *testing.T) {
 	lab := harness.NewLab(t)
 	url, _ := lab.HTTPFixture(t, "web", "-http-cut")
-	d := harness.Start(t, harness.Options{Config: harness.Config(harness.M{"web": httpEntry(url, nil)})})
+	// The lane of the lost side effect is held that long: there is no proof of its end.
+	e := httpEntry(url, harness.M{"timeouts": harness.M{"abandon_after": "1s"}})
+	d := harness.Start(t, harness.Options{Config: harness.Config(harness.M{"web": e})})
 	d.Await(t, "ready", "web")
 	if o, r := d.Call(t, "web/write", `{"nonce":"w"}`); o.Kind != messages.OutcomeUnknown || o.Code != messages.CodeConnectionLost || r.Exit != 8 {
 		t.Error(r)

@@ -1,0 +1,53 @@
+package supervisor
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"mcpbridge/config"
+	"mcpbridge/messages"
+)
+
+// What the machine tells people: events, status rows and lines for `logs`.
+
+// about fills in whom an event is about.
+func (m *machine) about(e messages.Event) messages.Event {
+	e.Server, e.Instance = m.cfg.Name, m.key().Instance
+	if e.Generation == 0 {
+		e.Generation = m.gen
+	}
+	return e
+}
+
+// show sends the newest row to the registry.
+func (m *machine) show() {
+	r := m.row
+	r.State, r.Reason, r.Since, r.Generation = m.state, m.reason, m.since, m.gen
+	r.Restarts = max(m.spawns-1, 0)
+	r.Degraded = m.phase == phaseLive && (m.noise || m.listing != nil && m.listing.Truncated)
+	if !m.retry.IsZero() {
+		t := m.retry
+		r.NextRetry = &t
+	}
+	m.do(cmdRegistry{messages.ServerChanged{Status: r}})
+}
+
+func (m *machine) say(format string, args ...any) { m.do(cmdSay{fmt.Sprintf(format, args...)}) }
+
+// configReason says what is wrong with an entry, with the field in front:
+// `headers.Authorization: NOT_SET is not set`.
+func configReason(s config.Server) string {
+	field, ok := strings.CutPrefix(s.Err.Path, "mcp_servers."+s.Name+".")
+	if !ok || strings.HasPrefix(s.Err.Message, field+":") {
+		return s.Err.Message
+	}
+	return field + ": " + s.Err.Message
+}
+
+func withHint(e messages.Exit) string {
+	if e.Hint == "" {
+		return e.Reason
+	}
+	return e.Reason + "; " + e.Hint
+}
