@@ -36,7 +36,7 @@ chaos: ## only the chaos test, with what it counted
 	$(GO) test -race -count=1 -v -timeout 10m ./test/chaos
 
 bench: ## the benchmarks against a plain SDK client and a plain SDK proxy
-	@cd test/bench && MCPBRIDGE_BENCH=1 $(GO) test -count=1 -run '^TestBench' -timeout 20m .
+	@cd test/bench && MCPBRIDGE_BENCH=1 $(GO) test -count=1 -run '^TestBench' -timeout 20m
 
 lint: $(LINT) ## gofmt and golangci-lint, pinned
 	$(LINT) run ./...

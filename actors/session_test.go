@@ -3,18 +3,12 @@ package actors
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"reflect"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/asynkron/protoactor-go/actor"
-
 	"mcpbridge/actors/upstream"
-	"mcpbridge/config"
 	"mcpbridge/messages"
 )
 

@@ -1,12 +1,9 @@
 package supervisor
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
-
-	"pgregory.net/rapid"
 
 	"mcpbridge/config"
 	"mcpbridge/messages"

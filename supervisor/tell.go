@@ -3,7 +3,6 @@ package supervisor
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"mcpbridge/config"
 	"mcpbridge/messages"

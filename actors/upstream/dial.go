@@ -88,6 +88,9 @@ func (d *dialer) frameBytes() int {
 func (d *dialer) stdio(ctx context.Context) (*peer, messages.Listing, *Failure) {
 	defer d.close()
 	s := d.o.Server
+	if d.o.Spawner == nil {
+		return nil, messages.Listing{}, spawnFailure(errSpawnerClosed)
+	}
 	env := newEnvironment(s, os.Environ(), runtime.GOOS, d.o.StateDir, d.o.RunID, d.o.Gen)
 	path, err := lookCommand(s.Command, s.Cwd, env)
 	if err != nil {

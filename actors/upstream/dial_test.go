@@ -1,3 +1,5 @@
+//go:build linux
+
 package upstream
 
 import (
@@ -209,13 +211,4 @@ func TestListings(t *testing.T) {
 			t.Errorf("%d tools, %+v", len(r.listing.Tools), r.listing.Issues)
 		}
 	})
-}
-
-func hasIssue(l messages.Listing, part string) bool {
-	for _, i := range l.Issues {
-		if strings.Contains(i.Message, part) {
-			return true
-		}
-	}
-	return false
 }

@@ -1,3 +1,5 @@
+//go:build linux
+
 package upstream
 
 import (
@@ -11,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,6 +22,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.uber.org/goleak"
+
+	"mcpbridge/config"
 )
 
 const fakeEnv = "UPSTREAM_FAKE_SERVER"
@@ -58,6 +63,9 @@ func runFake(modes []string) {
 	switch {
 	case f.modes["sdk"]:
 		runSDK()
+		return
+	case f.modes["bridge"]:
+		runBridge()
 		return
 	case f.modes["exit"]:
 		fmt.Fprintln(os.Stderr, "fatal: token s3cret is wrong")
@@ -211,18 +219,6 @@ func (f *fake) list(m fakeMsg) {
 	}
 }
 
-const oddTools = `{"tools":[
- {"name":"good","title":"Good","description":"fine","inputSchema":{"type":"object","properties":{"n":{"type":"integer","maximum":9007199254740993}}},"annotations":{"readOnlyHint":true,"idempotentHint":"yes"},"x-future":{"b":1.0,"a":2}},
- null, {"description":"nameless"}, {"name":" "}, "text",
- {"name":"good","description":"again"},
- {"name":"blank","description":"  ","inputSchema":null},
- {"name":"noschema"}, {"name":"boolschema","description":"d","inputSchema":true},
- {"name":"emptyschema","description":"d","inputSchema":{}},
- {"name":"typeless","description":"d","inputSchema":{"properties":{}}},
- {"name":"arrayschema","description":"d","inputSchema":{"type":"array"}},
- {"name":"task","description":7,"inputSchema":{"type":"object"},"execution":{"taskSupport":"required"}}
-]}`
-
 func (f *fake) call(m fakeMsg, line []byte) bool {
 	var p struct {
 		Name string          `json:"name"`
@@ -368,4 +364,25 @@ func newSDKServer(quit <-chan struct{}) *mcp.Server {
 			return text(h.Get("Mcp-Param-Region") + "|" + h.Get("Mcp-Param-Num") + "|" + h.Get("Mcp-Name")), nil
 		})
 	return s
+}
+
+// runBridge is a bridge with one server that ignores both SIGTERM and the end of
+// its stdin; it says the server's pid and waits to be killed.
+func runBridge() {
+	p, _, err := Dial(context.Background(), Options{
+		Server:  config.Server{Name: "s", Type: config.Stdio, Command: os.Args[0], Env: map[string]string{fakeEnv: "ignoreterm"}},
+		Spawner: NewSpawner(), RunID: os.Getenv("TEST_RUN_ID"), OnSpawned: func(int) {}, OnListChanged: func() {},
+		OnNoise: func(uint64, bool) {}, OnStderr: func(string) {}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	// Threads come and go; the one that made the child must not.
+	for range 50 {
+		go func() {
+			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		}()
+	}
+	fmt.Println(p.Info().PID)
+	select {}
 }

@@ -7,7 +7,8 @@ import (
 
 // On Windows only the process itself is ended: there is no gentle signal, what it
 // started is not tracked, and nothing ends the children of a bridge that is
-// killed. Servers that end on a closed stdin are stopped properly.
+// killed. Pipes have no deadlines either: a write to a server that does not read
+// ends with its process only. Servers that end on a closed stdin stop properly.
 
 func sysProcAttr() *syscall.SysProcAttr { return nil }
 

@@ -26,6 +26,8 @@ import (
 const patience = 30 * time.Second
 
 func TestMain(m *testing.M) {
+	// Under the race detector every process would linger for a second at its end.
+	_ = os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	testscript.Main(m, map[string]func(){"bridgectl": main})
 }
 
@@ -39,6 +41,7 @@ func TestScripts(t *testing.T) {
 			home := filepath.Join(e.WorkDir, "home")
 			run := filepath.Join(e.WorkDir, "run")
 			e.Setenv("HOME", home)
+			e.Setenv("GORACE", os.Getenv("GORACE"))
 			e.Setenv("XDG_RUNTIME_DIR", run)
 			e.Setenv("XDG_STATE_HOME", "")
 			e.Setenv("XDG_CONFIG_HOME", "")
@@ -60,6 +63,7 @@ func TestScripts(t *testing.T) {
 			"childpid":    cmdChildPID,
 			"interrupted": cmdInterrupted,
 			"base":        cmdBase,
+			"draining":    cmdDraining,
 			"daemonpid":   cmdDaemonPID,
 			"abandoned":   cmdAbandoned,
 		},
@@ -240,6 +244,14 @@ func cmdInterrupted(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Fatalf("exit code %d, want 130: %s", code, out.String())
 	}
 	ts.Check(os.WriteFile(ts.MkAbs("interrupted"), out.Bytes(), 0o600))
+}
+
+// draining: the daemon has begun to end.
+func cmdDraining(ts *testscript.TestScript, _ bool, _ []string) {
+	eventually(ts, "the bridge is not draining", func() bool {
+		var got struct{ Bridge struct{ Draining bool } }
+		return bridgectl(ts, &got, "status", "-o", "json") && got.Bridge.Draining
+	})
 }
 
 // base URL: $BASE is the address without the path.

@@ -69,6 +69,11 @@ func Run(ctx context.Context, o Options) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
+	// Whoever reads our log may go away, which is no reason to die: with a handler, the
+	// write fails and that is all.
+	pipes := make(chan os.Signal, 1)
+	signal.Notify(pipes, syscall.SIGPIPE)
+	defer signal.Stop(pipes)
 
 	st, err := openState(plan.StateDir)
 	if err != nil {

@@ -107,7 +107,7 @@ func us(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
 // quantile sorts in place.
 func quantile(d []time.Duration, q float64) time.Duration {
 	slices.Sort(d)
-	return d[min(len(d)-1, int(q*float64(len(d))))]
+	return d[int(q*float64(len(d)-1))]
 }
 
 // report prints a line of the table; without MCPBRIDGE_BENCH nobody wants to see it.
@@ -196,11 +196,11 @@ func poster(t *testing.T, name, url, prefix string) contender {
 // TestBenchDeath measures from kill -9 to the outcome of the call in flight, and to
 // ready again.
 func TestBenchDeath(t *testing.T) {
-	report("\n%-34s %12s %12s %12s  goal", "kill -9 of the leader", "p50", "p99", "max")
+	report("\n%-34s %12s %12s %12s  goal", "from kill -9 of the leader to", "p50", "p99", "max")
 	for _, tt := range []struct {
 		title string
 		args  []string
-	}{{"the server", nil}, {"a wrapper, its child holds stdout", []string{"-wrap"}}} {
+	}{{"the server", nil}, {"its wrapper", []string{"-wrap"}}} {
 		lab := harness.NewLab(t)
 		e := lab.Server(t, "s", tt.args...)
 		e["restart"] = harness.M{"backoff": harness.M{"initial": "10ms", "max": "50ms"}, "reset_after": "1ms", "burst": 0}
@@ -232,7 +232,7 @@ func TestBenchDeath(t *testing.T) {
 			title string
 			d     []time.Duration
 			goal  string
-		}{{tt.title + ": outcome", outcome, "p99 at most 50 ms"}, {tt.title + ": ready", ready, ""}} {
+		}{{"the outcome, killed: " + tt.title, outcome, "p99 at most 50 ms"}, {"ready again, killed: " + tt.title, ready, ""}} {
 			report("%-34s %9.1f ms %9.1f ms %9.1f ms  %s", line.title, us(quantile(line.d, 0.5))/1000, us(quantile(line.d, 0.99))/1000, us(line.d[len(line.d)-1])/1000, line.goal)
 		}
 	}
