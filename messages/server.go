@@ -82,6 +82,8 @@ type Exit struct {
 	Blocked bool `json:"-"`
 	// TreeAlive is set when the process tree could not be proven dead.
 	TreeAlive bool `json:"-"`
+	// SkipProbe is what a failed start advises for the next one, as in PeerInfo.
+	SkipProbe bool `json:"-"`
 }
 
 // PeerInfo is what a handshake taught about a server.

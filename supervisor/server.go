@@ -187,6 +187,9 @@ func (s *server) gone(c actor.Context, gen uint64) {
 		exit = messages.Exit{Reason: "the session ended without a report", Stage: messages.StageRunning, At: time.Now(), TreeAlive: !s.cfg.Remote()}
 	}
 	clear(s.exits)
+	if exit.Stage == messages.StageHandshake || exit.SkipProbe {
+		s.skipProbe = exit.SkipProbe
+	}
 	s.step(c, evDown{gen, exit})
 }
 

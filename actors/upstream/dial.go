@@ -45,6 +45,9 @@ func Dial(ctx context.Context, o Options) (Peer, messages.Listing, error) {
 		if f.Exit.At.IsZero() {
 			f.Exit.At = time.Now()
 		}
+		// A start that needed two processes is not repeated with two; the one after
+		// it asks again, since nothing was learnt if that fails as well.
+		f.Exit.SkipProbe = d.skipProbe && !o.SkipProbe
 		return nil, messages.Listing{}, f
 	}
 	return p, l, nil

@@ -101,6 +101,36 @@ func TestFaultyCalls(t *testing.T) {
 	}
 }
 
+// TestDeepAnswer: whatever becomes of the one call, the session lives on.
+func TestDeepAnswer(t *testing.T) {
+	lab := harness.NewLab(t)
+	d := harness.Start(t, harness.Options{Config: harness.Config(harness.M{"s": lab.Server(t, "s")})})
+	d.Await(t, "ready", "s")
+	before := d.Server(t, "s")
+	for _, depth := range []int{900, 9_000, 100_000} {
+		if r := d.CLI(t, "call", "s/nest", "--args", fmt.Sprintf(`{"depth":%d}`, depth)); r.Exit != 0 && r.Exit != 5 && r.Exit != 8 {
+			t.Errorf("depth %d: exit %d", depth, r.Exit)
+		}
+		if o, r := d.Call(t, "s/read", `{}`); o.Kind != messages.OK {
+			t.Errorf("after depth %d: %s", depth, r)
+		}
+	}
+	if after := d.Server(t, "s"); after.PID != before.PID {
+		t.Errorf("the server was restarted: pid %d became %d", before.PID, after.PID)
+	}
+}
+
+// TestNoCommonProtocol: trying again cannot help, so nobody does.
+func TestNoCommonProtocol(t *testing.T) {
+	lab := harness.NewLab(t)
+	d := harness.Start(t, harness.Options{Config: harness.Config(harness.M{"s": lab.Server(t, "s", "-protocol", "1999-01-01")})})
+	d.Await(t, "quarantined", "s")
+	row := d.Server(t, "s")
+	if e := row.LastExit; e == nil || e.Stage != messages.StageHandshake || !strings.Contains(e.Reason, "1999-01-01") || row.Restarts != 0 {
+		t.Errorf("restarts %d, last exit %+v", row.Restarts, row.LastExit)
+	}
+}
+
 // TestServerThatStopsReading: a write that cannot leave ends with its deadline and
 // the server with its tree.
 func TestServerThatStopsReading(t *testing.T) {
