@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -55,7 +56,10 @@ func (r *CheckReport) add(o LoadOptions, resolve bool) {
 	l := &loader{env: o.environment(), resolve: resolve, cfg: Default(), top: &decoder{at: map[string]value{}}}
 	cfg, err := l.run(o)
 	if err != nil {
-		r.Issues = append(r.Issues, err.(*FileError).Issue()) // run returns no other kind
+		var fe *FileError // run returns no other kind
+		if errors.As(err, &fe) {
+			r.Issues = append(r.Issues, fe.Issue())
+		}
 		return
 	}
 	r.Issues = append(r.Issues, cfg.Issues...)

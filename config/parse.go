@@ -155,7 +155,7 @@ func plainYAML(err error) string {
 func locate(data []byte, failure error) (line, col int) {
 	reported := 1
 	if m := yamlLine.FindStringSubmatch(failure.Error()); m != nil && m[1] != "" {
-		fmt.Sscan(m[1], &reported)
+		_, _ = fmt.Sscan(m[1], &reported)
 	}
 	if len(data) > maxSearch {
 		return reported, 1

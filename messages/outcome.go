@@ -107,8 +107,16 @@ const (
 )
 
 // Sent reports whether at least one byte of the call may have left for the server.
+// A dry run is ok without an attempt.
 func (o Outcome) Sent() bool {
-	return o.Kind == OK || o.Kind == ToolError || o.Kind == OutcomeUnknown
+	switch o.Kind {
+	case OK:
+		return o.Attempt > 0
+	case ToolError, OutcomeUnknown:
+		return true
+	default:
+		return false
+	}
 }
 
 // SafeToRetry follows the table of semantics section 1: nothing was sent, or the

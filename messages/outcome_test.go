@@ -46,10 +46,13 @@ func TestContractTable(t *testing.T) {
 		t.Errorf("CodeTable has %d rows, the contract %d", len(CodeTable), len(rows))
 	}
 	for _, r := range rows {
-		o := Outcome{Kind: r.kind, Code: r.code}
+		o := Outcome{Kind: r.kind, Code: r.code, Attempt: 1}
 		if o.ExitCode() != r.exit || o.ClassicCode() != r.classic || o.MCPCode() != r.mcp || o.Sent() != r.sent {
 			t.Errorf("%s/%s: exit %d, classic %s, mcp %s, sent %t; want %+v", r.kind, r.code, o.ExitCode(), o.ClassicCode(), o.MCPCode(), o.Sent(), r)
 		}
+	}
+	if (Outcome{Kind: OK}).Sent() {
+		t.Error("a dry run, which is ok without an attempt, claims to have been sent")
 	}
 	param := Outcome{Kind: ToolError, Code: CodeToolError, RPCError: json.RawMessage(`{"code":-32602,"message":"no"}`)}
 	if got := param.MCPCode(); got != "MCP_PARAM_ERROR" {

@@ -307,6 +307,11 @@ func TestHungServersDelayNobody(t *testing.T) {
 		if took := time.Since(began); took > 8*time.Second {
 			t.Errorf("a list took %s", took)
 		}
+		again := time.Now()
+		b.WaitListed(background, "")
+		if took := time.Since(again); took > 0 {
+			t.Errorf("the hung ones kept a second list waiting for %s", took)
+		}
 	})
 }
 

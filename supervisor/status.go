@@ -66,56 +66,67 @@ func (b *Bridge) Ready() (bool, []string) {
 }
 
 // WaitListed blocks until every server that is coming up for the first time has
-// listed its tools or failed, until ctx ends, or until list_wait is over. server
-// narrows it to one; "" means all. A lazy server whose tools nobody has seen is woken.
+// listed its tools or failed, until ctx ends, or until list_wait is over for each of
+// them, counted from when it began: a server that hangs delays nobody after that.
+// server narrows it to one; "" means all. A lazy server whose tools nobody has seen
+// is woken.
 func (b *Bridge) WaitListed(ctx context.Context, server string) {
 	if b.wait <= 0 {
 		return
 	}
-	var timer *time.Timer
-	woken := map[string]bool{}
+	woken := map[string]time.Time{}
 	for {
 		next := b.changed.after() // before the look, so that no change is missed
-		if !b.unlisted(server, woken) {
+		patience := b.unlisted(server, woken)
+		if patience <= 0 {
 			return
 		}
-		if timer == nil {
-			timer = time.NewTimer(b.wait)
-			defer timer.Stop()
-		}
+		timer := time.NewTimer(patience)
 		select {
 		case <-next:
 		case <-timer.C:
-			return
 		case <-ctx.Done():
-			return
 		case <-b.down:
+		}
+		timer.Stop()
+		if ctx.Err() != nil || b.isDown() {
 			return
 		}
 	}
 }
 
-// unlisted reports whether a first list is still to come, and wakes who sleeps.
-func (b *Bridge) unlisted(server string, woken map[string]bool) bool {
+func (b *Bridge) isDown() bool {
+	select {
+	case <-b.down:
+		return true
+	default:
+		return false
+	}
+}
+
+// unlisted says how long a first list that is still to come may be waited for, and
+// wakes who sleeps; 0 = nothing is to come.
+func (b *Bridge) unlisted(server string, woken map[string]time.Time) (patience time.Duration) {
 	snap := b.snapshot.Load()
-	waiting := false
 	for _, s := range snap.Servers {
 		if server != "" && s.Name != server || s.LastExit != nil {
 			continue // another one, or it has failed already
 		}
 		switch s.State {
-		case messages.StateStarting:
-			waiting = true // its tools come a moment before it is ready
+		case messages.StateStarting: // its tools come a moment before it is ready
+			patience = max(patience, b.wait-time.Since(s.Since))
 		case messages.StateIdle:
 			if snap.Catalogue.Knows(s.Name) {
 				continue
 			}
-			waiting = true
-			if !woken[s.Name] {
-				woken[s.Name] = true
+			at, ok := woken[s.Name]
+			if !ok {
+				at = time.Now()
+				woken[s.Name] = at
 				b.send(b.refs.Servers, messages.WakeServer{Key: messages.Key{Server: s.Name, Instance: s.Instance}})
 			}
+			patience = max(patience, b.wait-time.Since(at))
 		}
 	}
-	return waiting
+	return patience
 }

@@ -188,7 +188,7 @@ func (w *world) check() error {
 			return fmt.Errorf("asked to stop, and nobody waits for it")
 		}
 	}
-	ok := true
+	var ok bool
 	switch m.state {
 	case messages.StateStarting:
 		ok = m.phase == phaseWaiting && len(w.wishes) == 1 || m.phase == phaseLive && (has(timerStart) || w.asked)

@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"time"
 
@@ -112,7 +113,8 @@ func (p *peer) listen() {
 		if ctx.Err() != nil {
 			return
 		}
-		if rpc, ok := err.(*rpcError); ok {
+		var rpc *rpcError
+		if errors.As(err, &rpc) {
 			p.o.Logger.Debug("server refuses subscriptions", "server", p.o.Server.Name, "error", rpc)
 			return
 		}

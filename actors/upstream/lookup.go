@@ -74,7 +74,7 @@ func findExecutable(file string, env environment) (string, error) {
 	if filepath.Ext(file) != "" {
 		exts = append([]string{""}, exts...)
 	}
-	err := error(fs.ErrNotExist)
+	err := fs.ErrNotExist
 	for _, ext := range exts {
 		if e := checkExecutable(file + ext); e == nil {
 			return file + ext, nil

@@ -3,6 +3,7 @@
 package upstream
 
 import (
+	"errors"
 	"os"
 	"syscall"
 )
@@ -16,7 +17,7 @@ func readNow(f *os.File, b []byte) (n int, err error) {
 	cerr := raw.Control(func(fd uintptr) {
 		for {
 			n, err = syscall.Read(int(fd), b)
-			if err != syscall.EINTR {
+			if !errors.Is(err, syscall.EINTR) {
 				return
 			}
 		}

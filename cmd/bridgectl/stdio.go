@@ -105,7 +105,10 @@ func (a *app) pipe(ctx context.Context, conn control.Conn) error {
 	late := time.NewTimer(answerWithin)
 	defer late.Stop()
 	select {
-	case <-down:
+	case err := <-down:
+		if err != nil {
+			return gone(err)
+		}
 	case <-late.C:
 	case <-ctx.Done():
 	}

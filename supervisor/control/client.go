@@ -305,7 +305,7 @@ func (c *Client) Stream(ctx context.Context, view string) (Conn, error) {
 		return nil, c.classify(ctx, err)
 	}
 	br := bufio.NewReader(conn)
-	resp, err := http.ReadResponse(br, &http.Request{Method: http.MethodGet})
+	resp, err := http.ReadResponse(br, &http.Request{Method: http.MethodGet}) //nolint:bodyclose // a 101 has no body: what follows is the stream; readError closes the others
 	if err != nil {
 		_ = conn.Close()
 		return nil, c.classify(ctx, err)

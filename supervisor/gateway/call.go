@@ -56,7 +56,7 @@ func parseCall(id, params json.RawMessage, modern bool) (*toolCall, *wireError) 
 	var dup string
 	seen := 0
 	scanObject(params, func(m member) bool {
-		bit, val := 0, json.RawMessage(params[m.valStart:m.valEnd])
+		bit, val := 0, params[m.valStart:m.valEnd]
 		switch m.key {
 		case "name":
 			bit, name = 1, val
@@ -102,7 +102,7 @@ func parseCall(id, params json.RawMessage, modern bool) (*toolCall, *wireError) 
 func (c *toolCall) takeMeta(meta json.RawMessage) (werr *wireError) {
 	var rest []byte
 	scanObject(meta, func(m member) bool {
-		val := json.RawMessage(meta[m.valStart:m.valEnd])
+		val := meta[m.valStart:m.valEnd]
 		switch {
 		case m.key == "progressToken":
 			if isString(val) || isNumber(val) {

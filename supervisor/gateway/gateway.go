@@ -44,7 +44,8 @@ const (
 	bodyTimeout    = 30 * time.Second
 	writeTimeout   = 30 * time.Second
 	lingerTimeout  = 2 * time.Second  // for what is still to be written when a stream is ended
-	eofTimeout     = 10 * time.Second // for what is still to be answered when a client has sent EOF
+	callsAtEOF     = 50 * time.Second // for calls to end by themselves when a client has sent EOF
+	eofTimeout     = 10 * time.Second // for what is still to be written after that
 )
 
 // Gateway serves the catalogue of one backend. Make it with New; end it with Close.
@@ -75,7 +76,7 @@ type Gateway struct {
 	streams  sync.WaitGroup // ServeStream
 
 	// The clocks of a call's answer; tests shorten them.
-	grace, keepAlive time.Duration
+	grace, keepAlive, eofGrace time.Duration
 }
 
 // New makes a gateway over backend and starts to follow its catalogue.
@@ -95,7 +96,7 @@ func New(backend messages.Backend, o Options) *Gateway {
 		guard:  newGuard(o),
 		scopes: make(map[scopeKey]*scope),
 		dirty:  make(chan struct{}, 1),
-		grace:  plainGrace, keepAlive: keepAliveEvery,
+		grace:  plainGrace, keepAlive: keepAliveEvery, eofGrace: callsAtEOF,
 	}
 	if g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)

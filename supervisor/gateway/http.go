@@ -52,7 +52,7 @@ func (g *Gateway) serveHTTP(rw http.ResponseWriter, r *http.Request) {
 		if p == nil {
 			return
 		}
-		if p == http.ErrAbortHandler {
+		if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 			panic(p)
 		}
 		g.log.Error("panic in a request", "path", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
@@ -231,7 +231,7 @@ func ready(h http.Header, env envelope, sess *session, modern bool) bool {
 func modernMeta(meta json.RawMessage, version string) bool {
 	var proto, caps, info json.RawMessage
 	if !scanObject(meta, func(m member) bool {
-		val := json.RawMessage(meta[m.valStart:m.valEnd])
+		val := meta[m.valStart:m.valEnd]
 		switch m.key {
 		case mcp.MetaKeyProtocolVersion:
 			proto = val

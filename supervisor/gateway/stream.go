@@ -56,8 +56,9 @@ type stream struct {
 // It returns nil when the client has sent EOF and everything is written, or when the
 // client is gone, and an error when the client does not read what it asked for, when
 // ctx ends or when the gateway is closed.
-// At EOF calls in flight are left: they settle at once, and their outcomes are
-// still written. Closing rwc must end its reads and writes.
+// At EOF calls in flight are answered for a while still; those that are not done by
+// then are left: they settle at once, and their outcomes are written too. Closing rwc
+// must end its reads and writes.
 func (g *Gateway) ServeStream(ctx context.Context, rwc io.ReadWriteCloser, client, view string) error {
 	defer rwc.Close()
 	key := scopeKey{view: view}
@@ -107,6 +108,9 @@ func (g *Gateway) ServeStream(ctx context.Context, rwc io.ReadWriteCloser, clien
 		err = errors.New("the session was ended")
 	}
 
+	if readDone && err == nil {
+		s.finishCalls() // a client that pipes its requests in still reads the answers
+	}
 	leave() // the client has left its calls
 	linger := lingerTimeout
 	if readDone && err == nil {
@@ -143,7 +147,9 @@ func (g *Gateway) ServeStream(ctx context.Context, rwc io.ReadWriteCloser, clien
 	<-written
 	<-over
 	if !readDone {
-		<-read
+		if late := <-read; late != nil {
+			g.log.Debug("a stream ended", "client", client, "error", late)
+		}
 	}
 	if errors.Is(err, errGone) {
 		return nil
@@ -158,7 +164,7 @@ func (s *stream) readAll(r io.Reader) error {
 		line, err := readLine(br, int(s.g.opts.MaxBody))
 		switch {
 		case errors.Is(err, errLineTooLong):
-			s.respond("", errorBody(nil, invalidRequest("the message is over the limit of %d bytes", s.g.opts.MaxBody)))
+			_ = s.respond("", errorBody(nil, invalidRequest("the message is over the limit of %d bytes", s.g.opts.MaxBody)))
 			continue
 		case err != nil && !errors.Is(err, io.EOF):
 			s.g.log.Debug("a stream's client is gone", "client", s.client, "error", err)
@@ -167,9 +173,27 @@ func (s *stream) readAll(r io.Reader) error {
 		if start := skipSpace(line, 0); start < len(line) {
 			s.message(line)
 		}
-		if err != nil || s.life.Err() != nil {
+		if end := errors.Is(err, io.EOF) || s.life.Err() != nil; end {
 			return nil
 		}
+	}
+}
+
+// finishCalls waits for the calls that were asked before EOF.
+func (s *stream) finishCalls() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.work.Wait()
+	}()
+	late := time.NewTimer(s.g.eofGrace)
+	defer late.Stop()
+	select {
+	case <-done:
+	case <-late.C:
+	case <-s.life.Done():
+	case <-s.out.failed:
+	case <-s.sdkGone:
 	}
 }
 
@@ -180,13 +204,13 @@ func (s *stream) message(line []byte) {
 		if p := recover(); p != nil {
 			s.g.log.Error("panic in a stream", "method", env.method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			if len(env.id) > 0 {
-				s.respond("", errorBody(env.id, &wireError{Code: codeInternal, Message: "internal error of the bridge"}))
+				_ = s.respond("", errorBody(env.id, &wireError{Code: codeInternal, Message: "internal error of the bridge"}))
 			}
 		}
 	}()
 	switch {
 	case werr != nil:
-		s.respond("", errorBody(env.id, werr))
+		_ = s.respond("", errorBody(env.id, werr))
 	case isBatch:
 		s.batch(line)
 	default:
@@ -212,12 +236,12 @@ func (s *stream) dispatch(env envelope) {
 	msg, err := jsonrpc.DecodeMessage(env.raw)
 	if err != nil {
 		key, _ := idKey(env.id)
-		s.respond(key, errorBody(env.id, invalidRequest("%v", err)))
+		_ = s.respond(key, errorBody(env.id, invalidRequest("%v", err)))
 		return
 	}
 	if req, ok := msg.(*jsonrpc.Request); ok && req.IsCall() && !s.enter(req) {
 		key, _ := idKey(env.id)
-		s.respond(key, errorBody(env.id, &wireError{Code: codeBusy, Message: "too many requests in flight"}))
+		_ = s.respond(key, errorBody(env.id, &wireError{Code: codeBusy, Message: "too many requests in flight"}))
 		return
 	}
 	select {
@@ -261,7 +285,7 @@ func (s *stream) raw(env envelope, key string, modern bool) {
 	c, werr := parseCall(env.id, env.params, modern)
 	if werr != nil {
 		done()
-		s.respond(key, errorBody(env.id, werr))
+		_ = s.respond(key, errorBody(env.id, werr))
 		return
 	}
 	ctx, cancel := context.WithCancel(s.here)
@@ -269,7 +293,7 @@ func (s *stream) raw(env envelope, key string, modern bool) {
 	if !s.calls.add(key, &flight{callID: callID, leave: cancel}) {
 		cancel()
 		done()
-		s.respond(key, errorBody(env.id, invalidRequest("a request with this id is still in flight")))
+		_ = s.respond(key, errorBody(env.id, invalidRequest("a request with this id is still in flight")))
 		return
 	}
 	s.spawn(env, key, func() { s.calls.remove(key); cancel(); done() }, func() answer {
@@ -295,6 +319,6 @@ func (s *stream) spawn(env envelope, key string, done func(), work func() answer
 		}()
 		// The id is free before the client can see the answer and use it again.
 		s.calls.remove(key)
-		s.respondLine(key, a.line(), true)
+		_ = s.respondLine(key, a.line(), true)
 	}()
 }

@@ -52,7 +52,7 @@ func socket(t *testing.T) (here, there *net.UnixConn) {
 }
 
 // serveLines starts a stream over a socket.
-func serveLines(t *testing.T, g *Gateway, ctx context.Context) (conn *net.UnixConn, lines *bufio.Reader, done chan error) {
+func serveLines(ctx context.Context, t *testing.T, g *Gateway) (conn *net.UnixConn, lines *bufio.Reader, done chan error) {
 	here, there := socket(t)
 	done = make(chan error, 1)
 	go func() { done <- g.ServeStream(ctx, there, "local", "") }()
@@ -94,7 +94,7 @@ func TestStreamKeepsBytes(t *testing.T) {
 	b := newBackend(simple("fs", "read"))
 	b.answer = func(_ context.Context, c messages.CallTool, _ <-chan struct{}) messages.Outcome { return ok(c, odd) }
 	g, _ := start(t, b, Options{})
-	conn, r, done := serveLines(t, g, context.Background())
+	conn, r, done := serveLines(context.Background(), t, g)
 	greet(t, conn, r, "2025-11-25")
 	line := strings.NewReplacer("\n", " ", "\r", " ").Replace(odd)
 	say(t, conn, `{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"fs__read","arguments":{"n":1.0}}}`)
@@ -120,7 +120,7 @@ func TestStreamKeepsBytes(t *testing.T) {
 func TestStreamMalformed(t *testing.T) {
 	b := newBackend(simple("fs", "read"))
 	g, _ := start(t, b, Options{MaxBody: 1000})
-	conn, r, done := serveLines(t, g, context.Background())
+	conn, r, done := serveLines(context.Background(), t, g)
 	call := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"fs__read"}}`
 	for _, tt := range []struct{ send, want string }{
 		{`{`, `-32700`}, {`nonsense`, `-32700`}, {`5`, `-32600`}, {"\xff", `-32700`},
@@ -153,7 +153,7 @@ func TestStreamMalformed(t *testing.T) {
 func TestStreamBatch(t *testing.T) {
 	b := newBackend(simple("fs", "read"))
 	g, _ := start(t, b, Options{})
-	conn, r, done := serveLines(t, g, context.Background())
+	conn, r, done := serveLines(context.Background(), t, g)
 	greet(t, conn, r, "2025-03-26")
 	say(t, conn, `[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"fs__read"}},{"jsonrpc":"2.0","id":"p","method":"ping"},{"jsonrpc":"2.0","method":"notifications/x"},7,{"jsonrpc":"2.0","id":3,"method":"tools/list"}]`)
 	var parts []struct {
@@ -181,8 +181,40 @@ func TestStreamBatch(t *testing.T) {
 	}
 }
 
-// A client that says everything at once and closes its side still gets all answers;
-// calls in flight are left, and their outcomes are written.
+// A client that says everything at once and closes its side still gets the answers
+// of calls that need a while.
+func TestStreamAnswersAfterEOF(t *testing.T) {
+	b := newBackend(simple("fs", "read"))
+	running, finish := make(chan struct{}), make(chan struct{})
+	b.answer = func(ctx context.Context, c messages.CallTool, _ <-chan struct{}) messages.Outcome {
+		close(running)
+		select {
+		case <-finish:
+			return messages.Outcome{CallID: c.ID, Kind: messages.OK, Attempt: 1, Result: json.RawMessage(`{"content":[]}`)}
+		case <-ctx.Done():
+			return messages.Outcome{CallID: c.ID, Kind: messages.OutcomeUnknown, Code: messages.CodeCancelled, Message: "left"}
+		}
+	}
+	g, _ := start(t, b, Options{})
+	conn, r, done := serveLines(context.Background(), t, g)
+	greet(t, conn, r, "2025-11-25")
+	say(t, conn, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"fs__read"}}`)
+	await(t, "the call", running)
+	conn.CloseWrite()
+	time.AfterFunc(50*time.Millisecond, func() { close(finish) }) // long after EOF was read
+	rest, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := await(t, "the end", done); err != nil {
+		t.Error(err)
+	}
+	if want := `{"jsonrpc":"2.0","id":7,"result":{"content":[]}}`; !strings.Contains(string(rest), want) {
+		t.Errorf("got %s, want %s", rest, want)
+	}
+}
+
+// Calls that do not end after EOF are left, and their outcomes are written.
 func TestStreamEOF(t *testing.T) {
 	b := newBackend(simple("fs", "read"))
 	running := make(chan struct{}, 8)
@@ -192,7 +224,8 @@ func TestStreamEOF(t *testing.T) {
 		return messages.Outcome{CallID: c.ID, Kind: messages.OutcomeUnknown, Code: messages.CodeCancelled, Message: "left"}
 	}
 	g, _ := start(t, b, Options{})
-	conn, r, done := serveLines(t, g, context.Background())
+	g.eofGrace = 10 * time.Millisecond
+	conn, r, done := serveLines(context.Background(), t, g)
 	greet(t, conn, r, "2025-11-25")
 	for i := range 5 {
 		say(t, conn, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"fs__read"}}`, i))
@@ -223,7 +256,7 @@ func TestStreamCancelAndDuplicate(t *testing.T) {
 		return messages.Outcome{CallID: c.ID, Kind: messages.OutcomeUnknown, Code: messages.CodeCancelled, Message: "cancelled"}
 	}
 	g, _ := start(t, b, Options{})
-	conn, r, done := serveLines(t, g, context.Background())
+	conn, r, done := serveLines(context.Background(), t, g)
 	greet(t, conn, r, "2025-11-25")
 	call := `{"jsonrpc":"2.0","id":"c","method":"tools/call","params":{"name":"fs__read"}}`
 	say(t, conn, call)
@@ -280,10 +313,10 @@ func TestStreamEndsWithContextAndGateway(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	call := `{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"fs__read"}}`
 	for _, end := range []func(){cancel, func() { _ = g.Close(context.Background()) }} {
-		conn, r, done := serveLines(t, g, ctx)
+		conn, r, done := serveLines(ctx, t, g)
 		if ctx.Err() != nil {
 			ctx = context.Background()
-			conn, r, done = serveLines(t, g, ctx)
+			conn, r, done = serveLines(ctx, t, g)
 		}
 		greet(t, conn, r, "2025-11-25")
 		say(t, conn, call)
@@ -313,7 +346,7 @@ func TestStreamSurvivesPanics(t *testing.T) {
 	b.answer = func(context.Context, messages.CallTool, <-chan struct{}) messages.Outcome { panic("call") }
 	b.listed = func(context.Context, string) { panic("list") }
 	g, _ := start(t, b, Options{})
-	conn, r, done := serveLines(t, g, context.Background())
+	conn, r, done := serveLines(context.Background(), t, g)
 	greet(t, conn, r, "2025-11-25")
 	for _, method := range []string{"tools/call", "tools/list"} {
 		say(t, conn, `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{"name":"fs__read"}}`)

@@ -114,12 +114,12 @@ type batch struct {
 // batch takes a JSON array apart, which revisions up to 2025-03-26 allow.
 func (s *stream) batch(line []byte) {
 	if ip := s.ss.InitializeParams(); ip == nil || ip.ProtocolVersion > "2025-03-26" {
-		s.respond("", errorBody(nil, invalidRequest("JSON-RPC batches are not part of this protocol revision; send one message a line")))
+		_ = s.respond("", errorBody(nil, invalidRequest("JSON-RPC batches are not part of this protocol revision; send one message a line")))
 		return
 	}
 	var elems []json.RawMessage
 	if json.Unmarshal(line, &elems) != nil || len(elems) == 0 {
-		s.respond("", errorBody(nil, invalidRequest("an empty batch")))
+		_ = s.respond("", errorBody(nil, invalidRequest("an empty batch")))
 		return
 	}
 	b := &batch{}
@@ -147,7 +147,7 @@ func (s *stream) batch(line []byte) {
 	only := b.left == 0 && len(b.parts) > 0
 	s.mu.Unlock()
 	if only {
-		s.out.push(b.line(), false)
+		_ = s.out.push(b.line(), false)
 	}
 	for _, env := range todo {
 		s.dispatch(env)

@@ -80,10 +80,10 @@ func TestNamesAreInjective(t *testing.T) {
 		n := rapid.IntRange(2, 40).Draw(t, "n")
 		for range n {
 			p := pair{part(t, "server"), part(t, "tool")}
-			full, endpoint, _ := Names(p.server, p.tool, nil)
+			_, first, _ := Names(p.server, p.tool, nil)
 			// A hostile server may name a tool like the hashed name of another.
-			for _, q := range []pair{p, {p.server, strings.TrimPrefix(endpoint, p.server+"__")}} {
-				full, endpoint, _ = Names(q.server, q.tool, nil)
+			for _, q := range []pair{p, {p.server, strings.TrimPrefix(first, p.server+"__")}} {
+				full, endpoint, _ := Names(q.server, q.tool, nil)
 				again, againEndpoint, _ := Names(q.server, q.tool, nil)
 				if full != again || endpoint != againEndpoint {
 					t.Fatalf("%q: not stable", q)

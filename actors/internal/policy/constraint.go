@@ -122,10 +122,13 @@ func (b *builder) constraint(n *node, key string, v any) error {
 // types refuses a schema with a type word that does not exist: whoever wrote it
 // meant something that we do not know.
 func (b *builder) types(n *node, v any) error {
-	words, single := []string{}, false
-	if w, ok := v.(string); ok {
-		words, single = []string{w}, true
-	} else if words, ok = stringList(v); !ok {
+	var words []string
+	w, single := v.(string)
+	if single {
+		words = []string{w}
+	} else if list, ok := stringList(v); ok {
+		words = list
+	} else {
 		return fmt.Errorf("the type of %s is neither a word nor a list of words", at(n.path))
 	}
 	for _, w := range words {
