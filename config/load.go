@@ -130,6 +130,7 @@ func (l *loader) layers() {
 			}
 		}
 	}
+	l.top.inactiveSections(l.cfg)
 	for _, doc := range l.docs {
 		if f, ok := servers[doc]; ok && !isNull(f.node) {
 			l.servers(f.value)

@@ -138,6 +138,7 @@ func (d *decoder) serverObject(v value, s *Server, w *Written) {
 		},
 	})
 	d.readOnly(oldReadOnly, s)
+	d.inactive(s)
 	if at, ok := d.at["tools.allow"]; ok && len(s.Allow) == 0 && at.node.Kind == yaml.SequenceNode {
 		d.errorf(at, `the list is empty, so no tool would be left; write ["*"] for all of them, or enabled: false`)
 	}
