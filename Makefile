@@ -16,7 +16,7 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/bridgectl
-	$(GO) build -trimpath -o $(BIN)/bridgectl ./cmd/bridgectl
+	$(GO) build -o $(BIN)/bridgectl ./cmd/bridgectl
 
 run: build ## build and start the demo bridge (LISTEN=127.0.0.1:0 for any port)
 	@mkdir -p $(RUN_DIR)

@@ -125,6 +125,27 @@ func (g *Gate) schemaProblems(def messages.ToolDef) []string {
 	return nil
 }
 
+// outputProblem says why a tool's output schema is not passed on, "" where it is or
+// there is none.
+// Typed clients compile every output schema of a list at once, so that a broken one
+// costs them all the tools of all the servers; it is optional, and without it the
+// results are the same.
+func (g *Gate) outputProblem(def messages.ToolDef) string {
+	if len(def.OutputSchema) == 0 {
+		return ""
+	}
+	why := ""
+	if schema, err := g.schemas.get(def.OutputSchema); err != nil {
+		why = err.Error()
+	} else if notes := schema.Notes(); len(notes) > 0 {
+		why = strings.Join(notes, "; ")
+	}
+	if why == "" {
+		return ""
+	}
+	return "its output schema is not passed on: " + why + "; the results are"
+}
+
 // schemaCache keeps compiled schemas, by their text: equal schemas are common, and
 // a text never compares equal to another by accident. When the newer half is full
 // the older one is forgotten, so a server that lists ever new schemas costs a

@@ -145,7 +145,7 @@ func (r *registry) serverGone(key messages.Key) {
 // part builds what one server brings to the catalogue.
 func (r *registry) part(server string, listing messages.Listing) catalogue.Part {
 	g := r.cfg.Gate
-	budget, unseen := maxScreened, 0
+	budget, unseen, dropped := maxScreened, 0, 0
 	problems := func(d messages.ToolDef) []string {
 		if budget -= len(d.InputSchema); budget < 0 {
 			unseen++
@@ -153,19 +153,35 @@ func (r *registry) part(server string, listing messages.Listing) catalogue.Part 
 		}
 		return g.schemaProblems(d)
 	}
+	output := func(d messages.ToolDef) (bool, string) {
+		if len(d.OutputSchema) == 0 {
+			return true, ""
+		}
+		if budget -= len(d.OutputSchema); budget < 0 {
+			dropped++
+			return false, ""
+		}
+		why := g.outputProblem(d)
+		return why == "", why
+	}
 	p := catalogue.NewPart(server, listing, catalogue.Rules{
 		Effect: func(d messages.ToolDef) (messages.Effect, messages.EffectSource) { return g.effect(server, d) },
 		// The word for the catalogue at large; the router asks again for the caller at hand.
 		Decide:   func(t messages.Tool) (messages.Permission, string) { return g.Decide(t, "", "") },
 		Visible:  func(remote string) bool { return g.visible(server, remote) },
 		Limits:   func(remote string) messages.ToolLimits { return g.limits(server, remote) },
-		Problems: problems,
+		Problems: problems, Output: output,
 		Reserved: func(name string) bool { return slices.Contains(r.cfg.Config.ReservedNames, name) },
 	})
 	if unseen > 0 {
 		p.Issues = append(p.Issues, messages.Issue{Stage: messages.StageAdaptTool, Severity: messages.SeverityWarning, Server: server,
 			Message: fmt.Sprintf("the input schemas of %s are looked at only when they are called: together the schemas have more than %d MiB",
 				catalogue.Count(unseen, "tool"), maxScreened>>20)})
+	}
+	if dropped > 0 {
+		p.Issues = append(p.Issues, messages.Issue{Stage: messages.StageAdaptTool, Severity: messages.SeverityWarning, Server: server,
+			Message: fmt.Sprintf("the output schemas of %s are not passed on: together the schemas have more than %d MiB",
+				catalogue.Count(dropped, "tool"), maxScreened>>20)})
 	}
 	return p
 }

@@ -342,6 +342,35 @@ func TestRegistryIsNotHeldUp(t *testing.T) {
 	}
 }
 
+// TestRegistryKeepsBrokenOutputSchemasBack: clients compile the output schemas of a
+// list, and lose the whole list over one that does not compile.
+func TestRegistryKeepsBrokenOutputSchemasBack(t *testing.T) {
+	r := startRegistry(t, &config.Config{Enabled: true})
+	r.next()
+	r.send(registryRow("s", messages.StateReady))
+	r.next()
+	good := []string{`{"type":"object","properties":{"a":{"$ref":"#/$defs/n"}},"$defs":{"n":{"type":"object","properties":{"next":{"$ref":"#/$defs/n"}}}}}`, `{"type":"object"}`}
+	broken := []string{`{"type":"nonsense"}`, `{"type":"object","properties":{"a":{"type":"int"}}}`, `{"$ref":"#/$defs/missing"}`, `{"$ref":"https://example.org/s.json"}`,
+		`{"allOf":{}}`, `{"properties":[]}`, `{"minLength":"x"}`, `{"enum":[]}`, `{"pattern":"("}`, `{"$ref":"#"}`}
+	var l messages.Listing
+	for i, schema := range append(append([]string{}, good...), broken...) {
+		d := registryListing(fmt.Sprintf("t%02d", i)).Tools[0]
+		d.OutputSchema = json.RawMessage(schema)
+		l.Tools = append(l.Tools, d)
+	}
+	r.send(messages.ListingChanged{Key: messages.Key{Server: "s"}, Listing: l})
+	s := r.next()
+	issues := registryIssues(registryFind(t, s, "s"))
+	for i, tool := range s.Catalogue.Tools() {
+		if kept := tool.Def.OutputSchema != nil; kept != (i < len(good)) {
+			t.Errorf("%s: kept %t", l.Tools[i].OutputSchema, kept)
+		}
+	}
+	if len(issues) != len(broken) || !strings.Contains(issues[0], "its output schema is not passed on: ") {
+		t.Errorf("%q", issues)
+	}
+}
+
 // TestRegistrySurvivesARestart: a panic costs one message, not what is known, and
 // versions never go back.
 func TestRegistrySurvivesARestart(t *testing.T) {

@@ -30,8 +30,8 @@ const workersWait = 2 * time.Second
 //	dialing ──dialed──► up ──Gone──► gone ──Done──► over (panic or stop)
 //	   └─── dial failed ─────────────────────────► over
 //
-// All fields belong to the actor's goroutine. The workers talk to the peer, which is
-// safe for that, and come back as messages.
+// All fields belong to the actor's goroutine, but for what the probing counts. The
+// workers talk to the peer, which is safe for that, and come back as messages.
 type session struct {
 	cfg    SessionConfig
 	ctx    context.Context // ends the dial and the listings
@@ -43,6 +43,7 @@ type session struct {
 	gone   bool // nothing more may be dispatched
 	over   bool // the end was told
 	bug    string
+	hang   string // not "": probes found that the server hangs, and it is ended for that
 	// workers counts the calls that are with the peer. The end is told only when
 	// each has brought its reply, so that an answer that was read before the death
 	// still counts.
@@ -54,6 +55,8 @@ type session struct {
 	listed  time.Time        // when the last listing began
 	wait    *time.Timer      // the next listing's
 	retry   time.Duration    // after a failed listing
+
+	probe probing
 }
 
 // What a session says to itself.
@@ -109,6 +112,10 @@ func (s *session) Receive(c actor.Context) {
 		s.relist(c)
 	case relisted:
 		s.relisted(c, m)
+	case probeDue:
+		s.probeDue(c)
+	case probed:
+		s.probed(c, m)
 	case peerGone:
 		s.lost(c)
 		s.awaitEnd(c)
@@ -171,6 +178,7 @@ func (s *session) dialed(c actor.Context, m dialed) {
 		s.dirty = false
 		s.listChanged(c)
 	}
+	s.probeIn(c, s.cfg.Options.Server.Health.ProbeEvery)
 }
 
 // dialExit makes an exit of a failed dial.
@@ -210,6 +218,7 @@ func (s *session) execute(c actor.Context, e messages.Exec) {
 	}
 	peer := s.peer
 	s.workers.Add(1)
+	s.probe.begun.Add(1)
 	go func() {
 		defer s.workers.Done()
 		defer func() {
@@ -217,6 +226,7 @@ func (s *session) execute(c actor.Context, e messages.Exec) {
 				done.Reply = panicked(e, r)
 				s.cfg.Logger.Error("bug in a worker", "server", e.Key.String(), "call", e.CallID, "panic", r, "stack", string(debug.Stack()))
 			}
+			s.returned(done.Reply, peer.Gone())
 			root.Send(router, done)
 		}()
 		done.Reply = peer.Call(e)
@@ -307,6 +317,7 @@ func (s *session) relisted(c actor.Context, m relisted) {
 
 // lost tells the router at once that nothing more may be dispatched.
 func (s *session) lost(c actor.Context) {
+	s.stopProbing()
 	if !s.gone {
 		s.gone = true
 		c.Send(s.cfg.Router, messages.SessionLost{Key: s.cfg.Key, Gen: s.cfg.Gen})
@@ -361,8 +372,12 @@ func (s *session) end(c actor.Context, exit messages.Exit) {
 	}
 	s.lost(c)
 	s.over = true
-	if s.bug != "" {
+	switch {
+	case s.bug != "":
 		exit.Reason, exit.Clean = s.bug, false
+	case s.hang != "":
+		exit.Reason, exit.Stage, exit.Clean = s.hang, messages.StageRunning, false
+		exit.Hint = "a server that cannot answer while it has nothing to do for the bridge needs health.probe_every: 0"
 	}
 	if s.asked {
 		c.Send(c.Parent(), messages.SessionEnded{Key: s.cfg.Key, Gen: s.cfg.Gen, Exit: exit})
@@ -379,6 +394,7 @@ func (s *session) release() {
 	if s.wait != nil {
 		s.wait.Stop()
 	}
+	s.stopProbing()
 	if !s.over {
 		s.endPeer(messages.Ladder{Kill: time.Second})
 	} else if s.cancel != nil {

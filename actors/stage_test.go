@@ -139,11 +139,18 @@ type scriptedPeer struct {
 	exit     messages.Exit
 	stubborn bool
 	onceGone sync.Once
+
+	// The probes.
+	heard    time.Time
+	mute     bool // pings and lists get no answer
+	noPong   bool // pings get none
+	pings    []time.Time
+	confirms []time.Time
 	onceDone sync.Once
 }
 
 func newScriptedPeer() *scriptedPeer {
-	return &scriptedPeer{gone: make(chan struct{}), done: make(chan struct{}), release: make(chan messages.Reply)}
+	return &scriptedPeer{gone: make(chan struct{}), done: make(chan struct{}), release: make(chan messages.Reply), heard: time.Now()}
 }
 
 func (p *scriptedPeer) Info() messages.PeerInfo { return messages.PeerInfo{PID: 42} }
@@ -157,6 +164,50 @@ func (p *scriptedPeer) List(context.Context) (messages.Listing, error) {
 	return messages.Listing{Discovered: n}, err
 }
 
+func (p *scriptedPeer) Ping(ctx context.Context) error { return p.sign(ctx, &p.pings, true) }
+
+func (p *scriptedPeer) Confirm(ctx context.Context) error { return p.sign(ctx, &p.confirms, false) }
+
+func (p *scriptedPeer) sign(ctx context.Context, asked *[]time.Time, ping bool) error {
+	p.mu.Lock()
+	*asked = append(*asked, time.Now())
+	mute := p.mute || p.noPong && ping
+	p.mu.Unlock()
+	if mute {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	p.hear()
+	return nil
+}
+
+func (p *scriptedPeer) LastHeard() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.heard
+}
+
+// hear is a message of the server.
+func (p *scriptedPeer) hear() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.heard = time.Now()
+}
+
+// set changes the script.
+func (p *scriptedPeer) set(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f()
+}
+
+// asked counts pings and confirming lists so far.
+func (p *scriptedPeer) asked() (pings, confirms int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.pings), len(p.confirms)
+}
+
 func (p *scriptedPeer) Call(e messages.Exec) messages.Reply {
 	switch e.Remote {
 	case "panic early":
@@ -168,6 +219,9 @@ func (p *scriptedPeer) Call(e messages.Exec) messages.Reply {
 		e.Boundary.Enter()
 		select {
 		case r := <-p.release:
+			if r.Kind != messages.ReplyLost {
+				p.hear()
+			}
 			return r
 		case <-p.gone:
 			time.Sleep(100 * time.Millisecond) // it was read already, and takes its time
@@ -219,6 +273,11 @@ func (p *scriptedPeer) die(exit messages.Exit) {
 
 // play runs a session in a bubble. dial nil brings the peer up at once.
 func play(t *testing.T, dial upstream.DialFunc, f func(s *stage)) {
+	playWith(t, config.DefaultServer(), dial, f)
+}
+
+// playWith is play with a server's settings.
+func playWith(t *testing.T, srv config.Server, dial upstream.DialFunc, f func(s *stage)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{t: t, peer: newScriptedPeer()}
 		s.sys = actor.NewActorSystem(
@@ -235,7 +294,7 @@ func play(t *testing.T, dial upstream.DialFunc, f func(s *stage)) {
 				return s.peer, messages.Listing{Discovered: 100}, nil
 			}
 		}
-		cfg := SessionConfig{Key: testKey, Gen: 7, Router: s.router, Options: upstream.Options{Server: config.DefaultServer()},
+		cfg := SessionConfig{Key: testKey, Gen: 7, Router: s.router, Options: upstream.Options{Server: srv},
 			Dial: func(ctx context.Context, o upstream.Options) (upstream.Peer, messages.Listing, error) {
 				s.opts = o
 				o.OnSpawned(42)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -49,6 +50,10 @@ type loader struct {
 func (l *loader) run(o LoadOptions) (*Config, error) {
 	l.cfg.Workspace = l.env.workspace
 	l.order, l.entries = map[string]int{}, map[string]*entry{}
+	if fi, err := os.Stat(l.env.workspace); o.Workspace != "" && (err != nil || !fi.IsDir()) {
+		l.issues = append(l.issues, messages.Issue{Stage: messages.StageConfig, Severity: messages.SeverityError,
+			Message: fmt.Sprintf("workspace %s: there is no such directory", o.Workspace)})
+	}
 	for i, s := range o.sources(l.env) {
 		l.order[s.file] = i
 		doc, found, warning, failure := s.read()

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -324,5 +325,26 @@ func TestConfigFileErrors(t *testing.T) {
 	write(t, file, "mcp_servers: [")
 	if _, err = Load(LoadOptions{File: file}); !errors.As(err, &fe) || fe.Line != 1 {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestAWorkspaceThatIsNotThere: named by hand it is a mistake, and costs nothing else.
+func TestAWorkspaceThatIsNotThere(t *testing.T) {
+	home := t.TempDir()
+	write(t, filepath.Join(home, ".config", "mcpbridge", "config.yaml"), "version: 1\nmcp_servers: {a: {command: x}}\n")
+	file := filepath.Join(home, "file")
+	write(t, file, "")
+	none := func(string) (string, bool) { return "", false }
+	for workspace, wrong := range map[string]bool{"": false, home: false, filepath.Join(home, "nowhere"): true, file: true} {
+		cfg, err := Load(LoadOptions{Workspace: workspace, Home: home, Env: none})
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := slices.ContainsFunc(cfg.Issues, func(i messages.Issue) bool {
+			return i.Severity == messages.SeverityError && strings.Contains(i.Message, workspace+": there is no such directory")
+		})
+		if len(cfg.Servers) != 1 || told != wrong {
+			t.Errorf("workspace %q: %d servers, issues %v", workspace, len(cfg.Servers), cfg.Issues)
+		}
 	}
 }

@@ -85,6 +85,33 @@ func TestBackoffQuarantineCooldownOverDays(t *testing.T) {
 	})
 }
 
+// A server that hangs without ending is a failure for the restart policy, and the
+// calls that come while it is ended go to its successor.
+func TestHungServerIsRestarted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakes(func(_ string, n int) behaviour { return behaviour{silent: n == 1, slowStop: 3 * time.Second} })
+		b := openFakes(t, f, fakeConfig("fs"))
+		defer closeBridge(t, b)
+		await(t, b, "fs", messages.StateReady)
+		time.Sleep(131 * time.Second) // three pings, a list, and the ladder goes on
+		synctest.Wait()
+		if f.alive("fs") != 1 || f.count("fs") != 1 {
+			t.Fatalf("%d alive after %d starts", f.alive("fs"), f.count("fs"))
+		}
+		if out := b.Call(background, echo("fs")); out.Kind != messages.OK || !strings.Contains(out.Text(), "generation 2") {
+			t.Errorf("%+v", out)
+		}
+		s := await(t, b, "fs", messages.StateReady)
+		if s.Restarts != 1 || s.LastExit == nil || s.LastExit.Reason != "no answer to 3 pings and a list" || s.LastExit.Stage != messages.StageRunning {
+			t.Errorf("%+v, %+v", s, s.LastExit)
+		}
+		time.Sleep(24 * time.Hour)
+		if f.count("fs") != 2 || f.atOnce("fs") != 1 {
+			t.Errorf("%d starts, %d at once", f.count("fs"), f.atOnce("fs"))
+		}
+	})
+}
+
 func TestPermanentFailureQuarantinesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		exit := messages.Exit{Reason: "npx not found in PATH", Stage: messages.StageSpawn, Permanent: true, Hint: "install Node.js"}

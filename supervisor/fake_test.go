@@ -36,6 +36,7 @@ type behaviour struct {
 	exit     messages.Exit  // when it dies by itself
 	slowStop time.Duration  // how long the ladder takes
 	stuck    bool           // Stop brings nothing
+	silent   bool           // it answers calls, but neither pings nor lists
 	tools    []string
 }
 
@@ -69,7 +70,7 @@ func (f *fakes) dial(ctx context.Context, o upstream.Options) (upstream.Peer, me
 	if b.fail != nil {
 		return nil, messages.Listing{}, &upstream.Failure{Exit: *b.fail}
 	}
-	p := &fakePeer{f: f, o: o, b: b, gone: make(chan struct{}), done: make(chan struct{}), stop: make(chan struct{}), cancelled: map[string]chan struct{}{}}
+	p := &fakePeer{f: f, o: o, b: b, gone: make(chan struct{}), done: make(chan struct{}), stop: make(chan struct{}), up: time.Now(), cancelled: map[string]chan struct{}{}}
 	f.mu.Lock()
 	f.live[name] = p
 	f.now[name]++
@@ -115,6 +116,7 @@ type fakePeer struct {
 	gone chan struct{}
 	done chan struct{}
 	stop chan struct{}
+	up   time.Time
 
 	mu        sync.Mutex
 	exit      messages.Exit
@@ -186,6 +188,18 @@ func (p *fakePeer) List(context.Context) (messages.Listing, error) {
 	}
 	return l, nil
 }
+
+func (p *fakePeer) Ping(ctx context.Context) error {
+	if p.b.silent {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return nil
+}
+
+func (p *fakePeer) Confirm(ctx context.Context) error { return p.Ping(ctx) }
+
+func (p *fakePeer) LastHeard() time.Time { return p.up }
 
 func (p *fakePeer) Call(e messages.Exec) messages.Reply {
 	if !e.Boundary.Enter() {

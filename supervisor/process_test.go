@@ -128,6 +128,40 @@ func TestKilledServerComesBack(t *testing.T) {
 	}
 }
 
+// A process that stands still is found by the probes, killed although it never sees
+// the end of its stdin, and replaced.
+func TestStoppedProcessIsReplaced(t *testing.T) {
+	b := openDemos(t, func(s *config.Server) {
+		s.Health = config.Health{ProbeEvery: 300 * time.Millisecond, Failures: 2}
+		s.Timeouts.StdinClose, s.Timeouts.SigTerm = patience, 100*time.Millisecond
+		s.Timeouts.Start = 15 * time.Second // what the list may take, too
+	}, "a")
+	first := until(t, b, "a", func(s messages.ServerStatus) bool { return s.State == messages.StateReady })
+	if err := syscall.Kill(first.PID, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	second := until(t, b, "a", func(s messages.ServerStatus) bool {
+		return s.State == messages.StateReady && s.Generation > first.Generation
+	})
+	if alive(first.PID) || second.PID == first.PID {
+		t.Errorf("process %d lives on: %+v", first.PID, second)
+	}
+	for _, e := range b.Events(0) { // a busy machine may fail the start that follows
+		if e.Type == messages.EventServerExited {
+			if e.Generation != first.Generation || e.Reason != "no answer to 2 pings and a list" {
+				t.Errorf("%+v", e)
+			}
+			break
+		}
+	}
+	if out := b.Call(background, messages.CallTool{Tool: "a/echo", Args: json.RawMessage(`{"text":"x"}`)}); out.Kind != messages.OK {
+		t.Errorf("%+v", out)
+	}
+	if err := b.Close(background); err != nil {
+		t.Error(err)
+	}
+}
+
 // A server that ends as soon as it is up does not spin.
 func TestExitingServerIsQuarantined(t *testing.T) {
 	b := openDemos(t, func(s *config.Server) {

@@ -43,6 +43,8 @@ type fake struct {
 	mu    sync.Mutex
 	out   io.Writer
 
+	pings, lists int // only of the reader
+
 	cancelMu sync.Mutex
 	cancels  map[string]chan string
 }
@@ -169,7 +171,19 @@ func (f *fake) handle(m fakeMsg, line []byte) bool {
 			version = "1999-01-01"
 		}
 		f.reply(m.ID, `{"protocolVersion":"`+version+`","capabilities":`+caps+`,"serverInfo":{"name":"fake","version":"1.2"},"instructions":"be nice"}`)
+	case "ping":
+		f.pings++
+		switch {
+		case f.modes["noping"]:
+			f.fail(m.ID, -32601, "method not found")
+		case f.modes["badping"]:
+			f.write(`{"jsonrpc":"2.0","id":` + string(m.ID) + `,"result":"pong"}`)
+		case f.modes["silentping"]:
+		default:
+			f.reply(m.ID, `{}`)
+		}
 	case "tools/list":
+		f.lists++
 		f.list(m)
 	case "notifications/cancelled":
 		var p struct {
@@ -235,6 +249,8 @@ func (f *fake) call(m fakeMsg, line []byte) bool {
 		text(string(bytes.TrimSpace(line)))
 	case "pid":
 		text(fmt.Sprint(os.Getpid()))
+	case "asked":
+		text(fmt.Sprintf("%d pings, %d lists", f.pings, f.lists))
 	case "env":
 		text(strings.Join(os.Environ(), "\n"))
 	case "fds":

@@ -74,6 +74,9 @@ func (m *mux) message(obj []byte, owned bool) {
 			e.err = v
 		}
 	})
+	if e.version != nil || !isNull(e.id) && (e.result != nil || e.err != nil) {
+		m.touch() // else a log object
+	}
 	switch {
 	case e.method == nil && !isNull(e.id):
 		m.response(&e, owned)

@@ -106,11 +106,11 @@ func addPage(a *adapter, result []byte, limit int) (cursor string, full bool, er
 	return cursor, full, nil
 }
 
-// request sends one request of our own, waits for its result, and gives up with ctx.
-func (p *peer) request(ctx context.Context, method, fields string) ([]byte, error) {
+// exchange sends one request of our own, waits for its reply, and gives up with ctx.
+func (p *peer) exchange(ctx context.Context, method, fields string) (messages.Reply, error) {
 	q := &pending{method: method, ctx: ctx}
 	if err := p.mux.add(q); err != nil {
-		return nil, fmt.Errorf("%s: %w", method, err)
+		return messages.Reply{}, fmt.Errorf("%s: %w", method, err)
 	}
 	q.body = appendRequest(nil, q.id, method, fields, p.era)
 	p.link.send(q)
@@ -122,23 +122,37 @@ func (p *peer) request(ctx context.Context, method, fields string) ([]byte, erro
 			if entered {
 				p.link.cancel(q, "no longer wanted")
 			}
-			return nil, fmt.Errorf("%s: %w", method, ctx.Err())
+			return messages.Reply{}, fmt.Errorf("%s: %w", method, ctx.Err())
 		}
 		r = <-q.reply
+	}
+	return r, nil
+}
+
+// request is an exchange that must bring a result.
+func (p *peer) request(ctx context.Context, method, fields string) ([]byte, error) {
+	r, err := p.exchange(ctx, method, fields)
+	if err != nil {
+		return nil, err
 	}
 	switch r.Kind {
 	case messages.ReplyResult:
 		return r.Raw, nil
 	case messages.ReplyError:
-		e := &rpcError{method: method}
-		if rpc := sdkError(&envelope{err: r.Raw}); rpc != nil {
-			e.code, e.message = rpc.Code, p.red.String(rpc.Message)
-		}
-		return nil, e
+		return nil, p.rpcError(method, r)
 	default:
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("%s: %w", method, ctx.Err())
 		}
 		return nil, fmt.Errorf("%s: %s", method, r.Err)
 	}
+}
+
+// rpcError reads the server's error leniently.
+func (p *peer) rpcError(method string, r messages.Reply) *rpcError {
+	e := &rpcError{method: method}
+	if rpc := sdkError(&envelope{err: r.Raw}); rpc != nil {
+		e.code, e.message = rpc.Code, p.red.String(rpc.Message)
+	}
+	return e
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -25,6 +26,8 @@ type peer struct {
 	info messages.PeerInfo
 	era  []byte // what every request of a 2026-07-28 session carries in _meta
 	done chan struct{}
+
+	noPing atomic.Bool // the server does not know ping, or ignores it
 }
 
 // newPeer takes a connection whose handshake is done into service.

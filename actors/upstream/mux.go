@@ -6,6 +6,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
@@ -56,6 +57,8 @@ type mux struct {
 	noise         *noise
 	stray         atomic.Uint64 // answers that nobody waits for
 	serverReqs    atomic.Int32
+	born          time.Time
+	heard         atomic.Int64 // when the last message came, in nanoseconds after born
 
 	sdk     chan jsonrpc.Message
 	sdkGone chan struct{} // the SDK reads no more
@@ -79,10 +82,16 @@ type mux struct {
 }
 
 func newMux(onListChanged func(), n *noise) *mux {
-	return &mux{onListChanged: onListChanged, noise: n,
+	return &mux{onListChanged: onListChanged, noise: n, born: time.Now(),
 		sdk: make(chan jsonrpc.Message, maxServerRequests), sdkGone: make(chan struct{}), gone: make(chan struct{}),
 		nextID: firstRawID, table: map[int64]*pending{}, calls: map[callKey]*pending{}, sdkIDs: map[int64]string{}}
 }
+
+// touch notes that the server said something.
+func (m *mux) touch() { m.heard.Store(int64(time.Since(m.born))) }
+
+// lastHeard is when it did so last.
+func (m *mux) lastHeard() time.Time { return m.born.Add(time.Duration(m.heard.Load())) }
 
 // add registers a request and gives it its id; an error means that it cannot be sent.
 func (m *mux) add(p *pending) error {
@@ -137,6 +146,10 @@ func (m *mux) settle(p *pending, r messages.Reply) bool {
 }
 
 func (m *mux) settleLocked(p *pending, r messages.Reply) {
+	switch r.Kind {
+	case messages.ReplyResult, messages.ReplyError, messages.ReplyTooLarge, messages.ReplyProtocol:
+		m.touch() // not everything that HTTP brings passes through inbound
+	}
 	delete(m.table, p.id)
 	if p.exec != nil && m.calls[p.key] == p {
 		delete(m.calls, p.key)

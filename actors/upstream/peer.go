@@ -73,6 +73,16 @@ type Peer interface {
 	// Call runs one attempt and blocks until its one reply. It passes
 	// exec.Boundary immediately before the first byte can leave.
 	Call(exec messages.Exec) messages.Reply
+	// Ping asks for a sign of life as cheaply as this server understands. Any answer
+	// is one, an error too; a server that can be asked nothing is taken to be well.
+	// An error means that no answer came within ctx, or could not come.
+	Ping(ctx context.Context) error
+	// Confirm is the second opinion on a server that missed pings: it asks for the
+	// first page of tools/list, whatever the server said that it can do.
+	Confirm(ctx context.Context) error
+	// LastHeard is when the server's last message came, of whatever kind, asked for
+	// or not; at first, when the connection was made. Noise is no message.
+	LastHeard() time.Time
 	// Cancel tells the server that the call is no longer wanted (once), and returns
 	// at once. The Call goes on waiting for its reply or the end of the peer.
 	Cancel(callID string, attempt int, reason string)

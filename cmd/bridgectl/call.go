@@ -53,8 +53,8 @@ prints the result object whatever the outcome, with "error" filled in; -o envelo
 the compact form for a model. An interrupt cancels the call.
 
 Exit codes: 0 ok · 5 the tool reported an error · 6 refused by permissions ·
-7 not executed, safe to repeat · 8 outcome unknown: it was sent, no answer was read ·
-2 usage · 4 no daemon · 130 interrupted.`,
+7 not executed, safe to repeat · 8 outcome unknown: it was sent, no answer was read, or
+the bridge went away in the middle · 2 usage · 4 no daemon · 130 interrupted.`,
 		Example: `  bridgectl call demo/echo text=hello
   bridgectl call demo__add a=1 b=2 -o json
   bridgectl call fs/read_file --args '{"path":"README.md"}' --timeout 10s
@@ -74,6 +74,9 @@ Exit codes: 0 ok · 5 the tool reported an error · 6 refused by permissions ·
 	o.output = outputFlag(cmd, "text", "json", "envelope")
 	o.codes = choiceFlag(cmd, "codes", "", "names of the error codes", "ours", "classic", "mcp")
 	cmd.MarkFlagsMutuallyExclusive("args", "args-file")
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return &failure{exit: exitUsage, code: "usage", err: err, hint: "a tool's arguments are given as k=v, or whole with --args; `bridgectl call --help` explains both"}
+	})
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		o.tool, o.pairs = args[0], args[1:]
 		return a.call(o)
@@ -93,7 +96,7 @@ func (a *app) call(o callOptions) error {
 	ctx, leave := context.WithCancel(context.Background())
 	defer leave()
 
-	text, err := a.arguments(ctx, c, o)
+	text, err := a.argumentsUnless(ctx, signals, c, o)
 	if err != nil {
 		f := *a.classify(err) // nothing was sent
 		f.tool = o.tool
@@ -118,7 +121,10 @@ func (a *app) call(o callOptions) error {
 	for {
 		select {
 		case got := <-done:
-			return a.called(got.outcome, got.err, o, interrupted)
+			if got.err != nil {
+				return a.callFailed(got.err, req.ID, o, interrupted)
+			}
+			return a.called(got.outcome, o, interrupted)
 		case <-giveUp:
 			leave()
 		case <-signals:
@@ -130,7 +136,7 @@ func (a *app) call(o callOptions) error {
 			timer := time.NewTimer(afterInterrupt)
 			defer timer.Stop()
 			giveUp = timer.C
-			go func() { _ = c.Cancel(ctx, req.ID) }() // the outcome tells how it went
+			go cancelUntilKnown(ctx, c, req.ID)
 		}
 	}
 }
@@ -141,11 +147,26 @@ func newCallID() string {
 	return "cli-" + hex.EncodeToString(b[:])
 }
 
-// called prints the result and gives the exit code.
-func (a *app) called(out messages.Outcome, err error, o callOptions, interrupted bool) error {
-	if err != nil {
-		return a.callFailed(err, o, interrupted)
+// cancelUntilKnown asks to cancel a call, and again while the bridge does not know it:
+// the interrupt may be faster than the call. The outcome tells how it went.
+func cancelUntilKnown(ctx context.Context, c *control.Client, id string) {
+	for {
+		var unknown *control.Error
+		if err := c.Cancel(ctx, id); !errors.As(err, &unknown) || unknown.Code != control.CodeUnknownCall {
+			return
+		}
+		again := time.NewTimer(50 * time.Millisecond)
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			again.Stop()
+			return
+		}
 	}
+}
+
+// called prints the result and gives the exit code.
+func (a *app) called(out messages.Outcome, o callOptions, interrupted bool) (err error) {
 	shown := out
 	switch o.codes.value {
 	case "classic":
@@ -173,31 +194,35 @@ func (a *app) called(out messages.Outcome, err error, o callOptions, interrupted
 	return nil
 }
 
-// callFailed is for a call that has no outcome: the daemon is not there, or went away
-// in the middle, or the person left.
-func (a *app) callFailed(err error, o callOptions, interrupted bool) error {
-	f := a.classify(err)
-	f.tool = o.tool
+// callFailed is for a call whose outcome did not come: the daemon is not there, or went
+// away in the middle, or the person left. Once the bridge may have it, nobody here knows
+// what became of it, and that is its outcome.
+func (a *app) callFailed(err error, id string, o callOptions, interrupted bool) error {
 	var lost *control.LostError
-	if errors.As(err, &lost) {
-		f.sent = true
-		f.hint = "the call may have reached its server: look before you repeat it"
+	out := messages.Outcome{CallID: id, Tool: o.tool, Kind: messages.OutcomeUnknown, Attempt: 1,
+		Hint: "the call may have reached its server: look before you repeat it"}
+	switch {
+	case o.dryRun: // sends nothing
+	case interrupted:
+		out.Code, out.Message = messages.CodeCancelled, "interrupted: the call was cancelled and its outcome did not come in time"
+		return a.called(out, o, true)
+	case errors.As(err, &lost):
+		out.Code, out.Message = messages.CodeConnectionLost, err.Error()
+		return a.called(out, o, false)
 	}
-	if interrupted {
-		f.exit, f.code, f.sent = exitInterrupted, "interrupted", true
-		f.err = errors.New("interrupted; the call was cancelled and its outcome is unknown")
-	}
-	return f
+	f := *a.classify(err)
+	f.tool = o.tool
+	return &f
 }
 
 // callText is for people: the answer on stdout, everything else on stderr.
 func (a *app) callText(out messages.Outcome) {
 	if len(out.Result) > 0 {
-		text := out.Text()
-		if text == "" {
-			text = string(out.Result)
+		if text := out.Text(); text != "" || len(out.ContentCounts()) > 0 {
+			a.out.text(text)
+		} else if !hasContent(out.Result) {
+			a.out.text(string(out.Result))
 		}
-		a.out.text(text)
 	}
 	if out.Truncated {
 		a.err.line("the result was cut; -o json has what was kept")
@@ -206,7 +231,7 @@ func (a *app) callText(out messages.Outcome) {
 		return
 	}
 	what := out.ErrorText()
-	if len(out.Result) > 0 {
+	if out.Text() != "" { // it is on stdout
 		what = "the tool reported an error"
 	}
 	a.err.line("bridgectl: %s: %s: %s", out.Tool, out.Code, what)
@@ -222,6 +247,34 @@ func (a *app) callText(out messages.Outcome) {
 	}
 	if out.RetryAfter > 0 {
 		a.err.line("  another try is worth it in %s", short(out.RetryAfter))
+	}
+}
+
+// hasContent tells a result that says nothing from one of another form.
+func hasContent(result json.RawMessage) bool {
+	var r struct {
+		Content *[]json.RawMessage `json:"content"`
+	}
+	return json.Unmarshal(result, &r) == nil && r.Content != nil
+}
+
+// argumentsUnless puts the arguments together unless a signal comes first: stdin may
+// stay open and a server's schema may be waited for, and no call has been made yet.
+func (a *app) argumentsUnless(ctx context.Context, signals <-chan os.Signal, c *control.Client, o callOptions) (string, error) {
+	type prepared struct {
+		text string
+		err  error
+	}
+	done := make(chan prepared, 1)
+	go func() {
+		text, err := a.arguments(ctx, c, o)
+		done <- prepared{text, err}
+	}()
+	select {
+	case p := <-done:
+		return p.text, p.err
+	case <-signals:
+		return "", &failure{exit: exitInterrupted, code: "interrupted", err: errors.New("interrupted before the call was made")}
 	}
 }
 

@@ -31,6 +31,10 @@ Exit codes: 0 · 4 no daemon.`,
 			if out.value == "json" {
 				return a.out.json(list)
 			}
+			if len(list.Calls) == 0 {
+				a.err.line("no call is queued or running")
+				return nil
+			}
 			a.out.calls(list.Calls)
 			return nil
 		})

@@ -101,7 +101,12 @@ func (a *app) diagnose(load config.LoadOptions) diagnosis {
 	}
 	path := control.Path(a.control, dir, a.env)
 	add("control socket", true, "%s", path)
-	add("daemon", true, "%s", a.daemonText(path))
+	text, running := askDaemon(path)
+	add("daemon", true, "%s", text)
+	if running != nil && running.TokenFile != "" {
+		ok, text := tokenCheck(running.TokenFile)
+		add("token file", ok, "%s", text)
+	}
 	add("PATH", true, "%s", os.Getenv("PATH"))
 
 	cfg, err := config.Load(load)
@@ -146,16 +151,34 @@ func stateDirCheck(dir string) (ok bool, text string) {
 	}
 }
 
-func (a *app) daemonText(path string) string {
+// askDaemon tells who answers; running is nil when nobody does.
+func askDaemon(path string) (text string, running *control.Version) {
 	c := control.NewClient(path)
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), askBriefly)
 	defer cancel()
 	v, err := c.Version(ctx)
 	if err != nil {
-		return "none answers: " + err.Error()
+		return "none answers: " + err.Error(), nil
 	}
-	return fmt.Sprintf("version %s, pid %d, up %s, %s", v.Version, v.PID, short(time.Since(v.Started)), v.URL)
+	return fmt.Sprintf("version %s, pid %d, up %s, %s", v.Version, v.PID, short(time.Since(v.Started)), v.URL), &v
+}
+
+// tokenCheck looks whether clients can still read the token that the running bridge asks for.
+func tokenCheck(path string) (ok bool, text string) {
+	fi, err := os.Lstat(path)
+	switch {
+	case os.IsNotExist(err):
+		return false, path + " is gone: clients that know the token go on, new ones need a restart of the bridge, which makes another"
+	case err != nil:
+		return false, err.Error()
+	case !fi.Mode().IsRegular():
+		return false, path + " is no regular file: remove it and restart the bridge, which makes a new token"
+	case runtime.GOOS != "windows" && fi.Mode().Perm()&0o077 != 0:
+		return false, fmt.Sprintf("%s is open to others (mode %04o): remove it and restart the bridge for a new token", path, fi.Mode().Perm())
+	default:
+		return true, path
+	}
 }
 
 // findProgram looks in PATH and asks for the version.

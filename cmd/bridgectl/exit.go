@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 
 	"mcpbridge/supervisor/control"
 	"mcpbridge/supervisor/daemon"
@@ -62,8 +63,11 @@ func (a *app) classify(err error) *failure {
 		return &failure{exit: exitNoDaemon, code: "unreachable", err: err, hint: "`bridgectl status` shows whether it is back"}
 	case errors.As(err, &api):
 		f := &failure{exit: exitFailure, code: api.Code, err: err, hint: api.Hint, server: api.Server}
-		if api.Code == control.CodeUnknownServer || api.Code == control.CodeBadRequest {
+		switch {
+		case api.Code == control.CodeUnknownServer || api.Code == control.CodeBadRequest:
 			f.exit = exitUsage
+		case api.Status == http.StatusServiceUnavailable: // it is ending
+			f.exit, f.code = exitNoDaemon, "unreachable"
 		}
 		return f
 	case errors.As(err, &start) && start.Usage:

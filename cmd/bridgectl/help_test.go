@@ -44,7 +44,7 @@ func TestEveryVerbExplainsItself(t *testing.T) {
 
 // TestVerbs keeps the list of verbs from changing by accident.
 func TestVerbs(t *testing.T) {
-	want := "call calls cancel config demo-server doctor drain events logs man reset restart start status stdio stop supervise tools version wait"
+	want := "call calls cancel completion config demo-server doctor drain events help logs man reset restart start status stdio stop supervise tools version wait"
 	var got []string
 	for _, c := range quiet().root().Commands() {
 		got = append(got, c.Name())
@@ -67,7 +67,8 @@ func TestWantsJSON(t *testing.T) {
 }
 
 func TestUsageErrors(t *testing.T) {
-	for _, args := range []string{"nonsense", "status --nonsense", "call", "cancel", "call x -o yaml", "wait --for rich", "logs -n many", "logs --since yesterday"} {
+	for _, args := range []string{"nonsense", "status --nonsense", "call", "cancel", "call x -o yaml", "wait --for rich", "logs -n many", "logs --since yesterday",
+		"completion nonsense", "help nonsense", "help config nonsense", "call x --text y", "supervise --demo --ready-file testdata"} {
 		var out, errOut bytes.Buffer
 		if code := run(strings.Fields(args), strings.NewReader(""), &out, &errOut); code != exitUsage || errOut.Len() == 0 || out.Len() != 0 {
 			t.Errorf("%s: exit %d, stdout %q, stderr %q", args, code, out.String(), errOut.String())

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -51,6 +52,7 @@ func main() {
 type app struct {
 	in       io.Reader
 	out, err printer
+	stdout   io.Writer // as it is: for bytes that are not ours
 	stderr   io.Writer
 	env      func(string) (string, bool)
 
@@ -62,15 +64,34 @@ type app struct {
 
 // run is main without the exit.
 func run(args []string, in io.Reader, out, errOut io.Writer) int {
-	a := &app{in: in, stderr: errOut, env: os.LookupEnv}
+	a := &app{in: in, stdout: out, stderr: errOut, env: os.LookupEnv}
 	a.noColor = slices.Contains(args, "--no-color")
 	a.out, a.err = newPrinter(out, a.env, a.noColor), newPrinter(errOut, a.env, a.noColor)
+	data := &watched{w: out}
+	a.out.w = data
 	root := a.root()
 	root.SetArgs(args)
-	root.SetOut(out)
-	root.SetErr(errOut)
-	err := root.ExecuteContext(context.Background())
-	return a.finish(err, wantsJSON(args))
+	asJSON := wantsJSON(args)
+	code := a.finish(root.ExecuteContext(context.Background()), asJSON)
+	if code == 0 && data.err != nil {
+		return a.finish(&failure{exit: exitFailure, code: "failed", err: fmt.Errorf("the answer could not be written: %w", data.err)}, asJSON)
+	}
+	return code
+}
+
+// watched remembers the first write that failed: a script that got half an answer must
+// not see exit code 0.
+type watched struct {
+	w   io.Writer
+	err error
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	n, err := w.w.Write(p)
+	if w.err == nil {
+		w.err = err
+	}
+	return n, err
 }
 
 // wantsJSON looks for -o json by hand, because an error in the flags themselves must
@@ -120,6 +141,7 @@ in the state directory.
   bridgectl status
   bridgectl tools
   bridgectl call demo/echo text=hello`,
+		Version:       buildVersion(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
@@ -142,10 +164,38 @@ in the state directory.
 	add("operate", a.operateCmds()...)
 	add("operate", a.waitCmd())
 	add("setup", a.configCmd(), a.doctorCmd(), a.versionCmd(), a.manCmd())
-	a.markStarts(root)
 	root.SetHelpCommandGroupID("setup")
 	root.SetCompletionCommandGroupID("setup")
+	root.SetOut(a.out.w) // before what the library adds, which looks for it at once
+	root.SetErr(a.stderr)
+	strict(root)
+	a.markStarts(root)
 	return root
+}
+
+// strict makes mistakes of what the library added: a shell or a verb that does not
+// exist is no reason to show help and end with 0.
+func strict(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd("completion") // only with arguments is it made at once
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "help":
+			c.Run = nil
+			c.RunE = func(_ *cobra.Command, args []string) error {
+				topic, rest, err := root.Find(args)
+				if err != nil || len(rest) > 0 {
+					return usagef("there is no verb %q: `bridgectl --help` lists them", strings.Join(args, " "))
+				}
+				topic.InitDefaultHelpFlag()
+				topic.InitDefaultVersionFlag()
+				return topic.Help()
+			}
+		case "completion":
+			c.Args = cobra.NoArgs // an unknown shell would be one
+			c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+		}
+	}
 }
 
 // markStarts notes when a verb runs: what fails before that is a mistake of usage.

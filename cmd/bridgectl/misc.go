@@ -7,11 +7,13 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+	"github.com/spf13/pflag"
 
 	"mcpbridge/supervisor/demo"
 )
@@ -88,6 +90,7 @@ Exit codes: 0 · 1 the directory cannot be written.`,
 			header := &doc.GenManHeader{Section: "1", Source: "mcpbridge " + buildVersion(), Manual: "mcpbridge"}
 			root := cmd.Root()
 			root.DisableAutoGenTag = true
+			escapeMarkup(root)
 			if len(args) == 0 {
 				return doc.GenMan(root, header, cmd.OutOrStdout())
 			}
@@ -96,6 +99,19 @@ Exit codes: 0 · 1 the directory cannot be written.`,
 			}
 			return doc.GenManTree(root, header, args[0])
 		},
+	}
+}
+
+// escapeMarkup keeps the texts of all verbs as they are: the pages are made by way of
+// Markdown, which would read mcp__fs__read_file as bold.
+func escapeMarkup(cmd *cobra.Command) {
+	escape := strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "<", `\<`, "[", `\[`).Replace
+	cmd.Short, cmd.Long = escape(cmd.Short), escape(cmd.Long)
+	flag := func(f *pflag.Flag) { f.Usage = escape(f.Usage) }
+	cmd.LocalNonPersistentFlags().VisitAll(flag)
+	cmd.PersistentFlags().VisitAll(flag)
+	for _, c := range cmd.Commands() {
+		escapeMarkup(c)
 	}
 }
 
@@ -113,7 +129,7 @@ Exit codes: 0 stdin ended · 3 the tool "crash" was called.`,
 		RunE: func(*cobra.Command, []string) error {
 			ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 			defer stop()
-			out, ok := a.out.w.(io.WriteCloser)
+			out, ok := a.stdout.(io.WriteCloser)
 			if !ok {
 				return fmt.Errorf("stdout cannot be closed")
 			}

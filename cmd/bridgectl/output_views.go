@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,17 +49,23 @@ func (p printer) state(v messages.ServerStatus) string {
 
 // last tells in a few words why a server is as it is.
 func last(v messages.ServerStatus) string {
-	var parts []string
+	var why, next string
 	if v.State != messages.StateReady && v.Reason != "" {
-		parts = append(parts, v.Reason)
+		why = v.Reason
 	} else if e := v.LastExit; e != nil {
-		parts = append(parts, fmt.Sprintf("%s, %s ago", e.Reason, ago(e.At)))
+		why = fmt.Sprintf("%s, %s ago", e.Reason, ago(e.At))
 	}
 	if v.NextRetry != nil {
-		parts = append(parts, "next try in "+short(time.Until(*v.NextRetry)))
+		next = "next try in " + short(time.Until(*v.NextRetry))
+		if why != "" {
+			next = "; " + next
+		}
 	}
-	return cut(oneLine(strings.Join(parts, "; ")), 100)
+	return cut(oneLine(why), lastWidth-len(next)) + next // a long reason must not hide when it goes on
 }
+
+// lastWidth is how much of a row tells why.
+const lastWidth = 100
 
 // status shows the table of servers, and what is wrong.
 func (p printer) status(st messages.Status, detail bool) {
@@ -133,12 +140,10 @@ func (p printer) detail(v messages.ServerStatus) {
 
 // issues shows each problem once, on one line.
 func (p printer) issues(list []messages.Issue) {
-	seen := map[string]bool{}
-	for _, i := range list {
-		if seen[i.String()] {
+	for n, i := range list {
+		if slices.ContainsFunc(list[:n], func(e messages.Issue) bool { return sameIssue(e, i) }) {
 			continue
 		}
-		seen[i.String()] = true
 		colour := red
 		if i.Severity == messages.SeverityWarning {
 			colour = yellow
@@ -147,12 +152,18 @@ func (p printer) issues(list []messages.Issue) {
 	}
 }
 
+// sameIssue tells whether two lines would say the same of the same place: a broken
+// entry is an issue of its file, and again of its server.
+func sameIssue(a, b messages.Issue) bool {
+	if a.String() == b.String() {
+		return true
+	}
+	return a.Line > 0 && a.File == b.File && a.Line == b.Line && a.Column == b.Column && a.Severity == b.Severity &&
+		(strings.HasSuffix(a.Message, b.Message) || strings.HasSuffix(b.Message, a.Message))
+}
+
 // tools shows the catalogue.
 func (p printer) tools(list []messages.Tool, schema bool) {
-	if len(list) == 0 {
-		p.line("no tool matches; `bridgectl status` shows which servers are ready")
-		return
-	}
 	rows := [][]string{{"TOOL", "EFFECT", "BY", "PERMISSION", "DESCRIPTION"}}
 	for _, t := range list {
 		first, _, _ := strings.Cut(strings.TrimSpace(t.Def.Description), "\n")
@@ -175,10 +186,6 @@ func (p printer) tools(list []messages.Tool, schema bool) {
 
 // calls shows what is in flight and queued.
 func (p printer) calls(list []messages.CallInfo) {
-	if len(list) == 0 {
-		p.line("no call is queued or running")
-		return
-	}
 	rows := [][]string{{"ID", "TOOL", "STATE", "LANE", "POSITION", "AGE", "CLIENT", "BLOCKED BY"}}
 	for _, c := range list {
 		rows = append(rows, []string{oneLine(c.CallID), oneLine(c.Tool), string(c.State), orDash(c.Lane), number(c.Position),
@@ -291,7 +298,7 @@ func (p printer) planned(plan daemon.Plan) {
 		would := "start"
 		switch {
 		case s.Err != nil:
-			would = "not start: " + s.Err.Message
+			would = cut("not start: "+s.Err.Message, lastWidth) // the whole of it is among the issues
 		case s.Blocked != "":
 			would = "wait for " + s.Blocked
 		case !plan.Config.Enabled || !s.Enabled || s.Connect == "disabled":

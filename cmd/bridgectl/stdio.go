@@ -78,7 +78,7 @@ func (a *app) pipe(ctx context.Context, conn control.Conn) error {
 		up <- err
 	}()
 	go func() {
-		_, err := io.Copy(a.out.w, conn)
+		_, err := io.Copy(a.stdout, conn)
 		down <- err
 	}()
 	gone := func(err error) error {
@@ -129,7 +129,6 @@ func (a *app) startAndJoin(ctx context.Context, c *control.Client, o daemon.Opti
 		return nil, fmt.Errorf("start a bridge: %w", err)
 	}
 	log := filepath.Join(plan.StateDir, daemonLog)
-	a.err.line("no bridge was running: started one, pid %d, which goes on in the background; its log is %s", child.Process.Pid, log)
 	exited := make(chan error, 1)
 	go func() { exited <- child.Wait() }()
 	failed := func(format string, args ...any) error {
@@ -144,8 +143,15 @@ func (a *app) startAndJoin(ctx context.Context, c *control.Client, o daemon.Opti
 	for {
 		conn, err := c.Stream(ctx, view)
 		var none *control.NoDaemonError
-		if err == nil || !errors.As(err, &none) {
-			return conn, err
+		if err == nil {
+			// Of several that start at once only one got the state directory.
+			if v, err := c.Version(ctx); err == nil && v.PID == child.Process.Pid {
+				a.err.line("no bridge was running: started one, pid %d, which goes on in the background; its log is %s", v.PID, log)
+			}
+			return conn, nil
+		}
+		if !errors.As(err, &none) {
+			return nil, err
 		}
 		select {
 		case <-retry.C:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,8 +22,9 @@ func (a *app) superviseCmd() *cobra.Command {
 		Long: `Run the bridge in the foreground: start the configured servers, keep them running,
 and serve their tools at one MCP endpoint.
 
-Configuration is read once, from --config alone, or from the layers: MCP_SERVERS,
-the workspace's .mcpbridge/config.yaml, the user's ~/.config/mcpbridge/config.yaml.
+Configuration is read once, from --config alone, or from two layers: the workspace's
+.mcpbridge/config.yaml, and the user's config.yaml in $XDG_CONFIG_HOME/mcpbridge (else
+~/.config/mcpbridge).
 A broken server, or a broken layer, costs that server or layer only and is reported.
 
 The endpoint serves before the servers are ready. SIGTERM and SIGINT drain: calls in
@@ -83,7 +85,7 @@ func (a *app) supervise(o daemon.Options, dryRun bool) error {
 
 // toTry are three commands for this very daemon.
 func (a *app) toTry(p daemon.Plan, demo bool) []string {
-	prefix := "bridgectl "
+	prefix := a.name() + " "
 	if dir, err := daemon.StateDir("", a.env); err != nil || control.Path("", dir, a.env) != p.Control {
 		prefix += "--control " + shellQuote(p.Control) + " "
 	}
@@ -91,6 +93,27 @@ func (a *app) toTry(p daemon.Plan, demo bool) []string {
 		return []string{prefix + "call demo/echo text=hello", prefix + "call demo/crash", prefix + "status"}
 	}
 	return []string{prefix + "status", prefix + "tools", prefix + "logs -f"}
+}
+
+// name is how a shell finds this very program: by its name where PATH leads there.
+func (a *app) name() string {
+	self, err := os.Executable()
+	if err != nil {
+		return "bridgectl"
+	}
+	if found, err := exec.LookPath("bridgectl"); err == nil && sameFile(found, self) {
+		return "bridgectl"
+	}
+	return shellQuote(self)
+}
+
+func sameFile(a, b string) bool {
+	x, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	y, err := os.Stat(b)
+	return err == nil && os.SameFile(x, y)
 }
 
 // shellQuote makes one word of s for a POSIX shell.

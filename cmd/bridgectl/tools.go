@@ -53,6 +53,10 @@ Exit codes: 0 · 2 usage, no such server or view · 4 no daemon.`,
 			if out.value == "json" {
 				return a.out.json(list)
 			}
+			if len(list.Tools) == 0 {
+				a.err.line("no tool matches; `bridgectl status` shows which servers are ready")
+				return nil
+			}
 			a.out.tools(list.Tools, schema)
 			return nil
 		})

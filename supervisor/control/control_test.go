@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -384,5 +387,31 @@ func TestNearest(t *testing.T) {
 		if got := strings.Join(nearest(in, names, 2), ","); got != want {
 			t.Errorf("%s: %q, want %q", in, got, want)
 		}
+	}
+}
+
+// TestEventTypesAreComplete reads the types from where they are declared.
+func TestEventTypesAreComplete(t *testing.T) {
+	src, err := os.ReadFile("../../messages/event.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var declared []messages.EventType
+	for _, m := range regexp.MustCompile(`EventType\s+=\s+"([a-z_]+)"`).FindAllStringSubmatch(string(src), -1) {
+		declared = append(declared, messages.EventType(m[1]))
+	}
+	slices.Sort(declared)
+	known := slices.Sorted(slices.Values(eventTypes))
+	if len(declared) == 0 || !slices.Equal(declared, known) {
+		t.Errorf("declared %v\nknown    %v", declared, known)
+	}
+}
+
+func TestUnknownEventTypeIsRefused(t *testing.T) {
+	c := serve(t, newFake("a"))
+	err := c.Events(t.Context(), Window{Types: []string{"server_ready", "server_redy"}, Follow: true}, func(messages.Event) error { return nil })
+	var api *Error
+	if !errors.As(err, &api) || api.Code != CodeBadRequest || !strings.Contains(api.Hint, `"server_ready"`) {
+		t.Errorf("%v", err)
 	}
 }

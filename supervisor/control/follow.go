@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"mcpbridge/messages"
@@ -74,6 +75,11 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	if e == nil {
 		e = s.known(servers...)
 	}
+	for _, t := range types {
+		if e == nil && !slices.Contains(eventTypes, messages.EventType(t)) {
+			e = unknownType(t)
+		}
+	}
 	var after uint64
 	if v := q.Get("seq"); v != "" && e == nil {
 		var err error
@@ -124,6 +130,27 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
+}
+
+// eventTypes are the words that ?type= takes; a misspelt one would match nothing for ever.
+var eventTypes = []messages.EventType{
+	messages.EventServerState, messages.EventServerSpawned, messages.EventServerReady, messages.EventServerExited,
+	messages.EventServerRecycled, messages.EventServerIssue, messages.EventCatalogue, messages.EventCallAccepted,
+	messages.EventCallDispatched, messages.EventCallRequeued, messages.EventCallCancel, messages.EventCallSettled,
+	messages.EventReplyLate, messages.EventLaneHeld, messages.EventLaneReleased, messages.EventPossibleOverlap,
+	messages.EventDraining, messages.EventGap,
+}
+
+func unknownType(t string) *Error {
+	names := make([]string, len(eventTypes))
+	for i, v := range eventTypes {
+		names[i] = string(v)
+	}
+	e := &Error{Code: CodeBadRequest, Message: fmt.Sprintf("no event is of type %q", t), Hint: "known: " + strings.Join(names, ", ")}
+	if near := nearest(t, names, 1); len(near) == 1 {
+		e.Hint = fmt.Sprintf("did you mean %q? %s", near[0], e.Hint)
+	}
+	return e
 }
 
 // logs sends the lines that are kept, and with follow those that come.

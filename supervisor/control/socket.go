@@ -73,7 +73,10 @@ func Listen(path string, logger *slog.Logger) (net.Listener, error) {
 func socketDir(dir string) error {
 	fi, err := os.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return os.MkdirAll(dir, 0o700)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("%w; give another place with --control", err)
+		}
+		return nil
 	}
 	if err != nil {
 		return err

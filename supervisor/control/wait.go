@@ -1,6 +1,7 @@
 package control
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -95,6 +96,27 @@ func (s *Server) parseWait(r *http.Request) (WaitRequest, *Error) {
 		req.After[name] = n
 	}
 	return req, nil
+}
+
+// MarshalJSON shows the servers exactly as the status does: `[]`, never null.
+func (r WaitResult) MarshalJSON() ([]byte, error) {
+	type plain WaitResult
+	p := struct {
+		plain
+		Servers json.RawMessage `json:"servers"`
+	}{plain: plain(r)}
+	st, err := json.Marshal(messages.Status{Servers: slices.Clone(r.Servers)})
+	if err != nil {
+		return nil, err
+	}
+	var rows struct {
+		Servers json.RawMessage `json:"servers"`
+	}
+	if err := json.Unmarshal(st, &rows); err != nil {
+		return nil, err
+	}
+	p.Servers = rows.Servers
+	return json.Marshal(p)
 }
 
 // check compares the status with the target once.

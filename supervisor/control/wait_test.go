@@ -1,6 +1,8 @@
 package control
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -90,4 +92,34 @@ func TestWaitEnds(t *testing.T) {
 	apiError(t, err, CodeBadRequest)
 	_, err = c.Wait(t.Context(), WaitRequest{For: ForReady, Servers: []string{"c"}})
 	apiError(t, err, CodeUnknownServer)
+}
+
+// TestWaitResultIsShownLikeTheStatus: a script reads the servers of both the same way.
+func TestWaitResultIsShownLikeTheStatus(t *testing.T) {
+	row := messages.ServerStatus{Name: "a", LastExit: &messages.Exit{}}
+	got, err := json.Marshal(WaitResult{For: ForReady, Servers: []messages.ServerStatus{row}, Missing: []Missing{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, err := json.Marshal(messages.Status{Servers: []messages.ServerStatus{row}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a, b struct{ Servers json.RawMessage }
+	if err := json.Unmarshal(got, &a); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(status, &b); err != nil {
+		t.Fatal(err)
+	}
+	if string(a.Servers) != string(b.Servers) || strings.Contains(string(a.Servers), `"instances":null`) {
+		t.Errorf("wait   %s\nstatus %s", a.Servers, b.Servers)
+	}
+	var back WaitResult
+	if err := json.Unmarshal(got, &back); err != nil || len(back.Servers) != 1 || back.For != ForReady {
+		t.Errorf("%+v %v", back, err)
+	}
+	if empty, err := json.Marshal(WaitResult{}); err != nil || !strings.Contains(string(empty), `"servers":[]`) {
+		t.Errorf("%s %v", empty, err)
+	}
 }

@@ -303,3 +303,19 @@ func TestPrepare(t *testing.T) {
 		}
 	}
 }
+
+// TestReadyFileReplacesNothingElse: what is not a ready file of an earlier life stays.
+func TestReadyFileReplacesNothingElse(t *testing.T) {
+	dir := t.TempDir()
+	env := func(k string) (string, bool) { return dir, k == "HOME" }
+	link, old := filepath.Join(dir, "link"), filepath.Join(dir, "old.json")
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "d"), 0o700), os.Symlink("d", link), os.WriteFile(old, []byte("{}"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{"d": false, "link": false, "old.json": true, "new.json": true, "no/dir.json": false} {
+		_, err := Prepare(Options{Demo: true, Executable: "x", ReadyFile: filepath.Join(dir, name), Env: env})
+		if (err == nil) != want || err != nil && !IsUsage(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

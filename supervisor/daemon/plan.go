@@ -89,6 +89,10 @@ func Prepare(o Options) (Plan, error) {
 		if fi, err := os.Stat(filepath.Dir(o.ReadyFile)); err != nil || !fi.IsDir() {
 			return p, usage("--ready-file %s: the directory does not exist", o.ReadyFile)
 		}
+		// It is replaced at the start and removed at the end: nothing else may be there.
+		if fi, err := os.Lstat(o.ReadyFile); err == nil && !fi.Mode().IsRegular() {
+			return p, usage("--ready-file %s: there is something else than a file, which is left alone: name another one", o.ReadyFile)
+		}
 	}
 	if err := p.load(o); err != nil {
 		return p, err

@@ -75,10 +75,10 @@ func privateDir(dir string) error {
 	fi, err := os.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
-			return fmt.Errorf("state directory: %w", err)
+			return fmt.Errorf("state directory: %w; give another one with --state-dir", err)
 		}
 		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("state directory: %w", err)
+			return fmt.Errorf("state directory: %w; give another one with --state-dir", err)
 		}
 		fi, err = os.Lstat(dir)
 	}

@@ -205,14 +205,15 @@ func errorAnswer(id json.RawMessage, e *wireError) answer {
 }
 
 // render turns the outcome into the response. The server's own result or error
-// goes out byte for byte, but for two members of the result that are put in front
-// where they must be: `resultType` for clients of 2026-07-28, which requires it,
-// when the server spoke an older revision; and `_meta["mcpbridge/call_id"]` where
-// the client asked for it. (An error object has no place for the latter.)
+// goes out byte for byte, unless reading it would cost the client its session
+// (sane.go), and but for two members of the result that are put in front where they
+// must be: `resultType` for clients of 2026-07-28, which requires it, when the
+// server spoke an older revision; and `_meta["mcpbridge/call_id"]` where the client
+// asked for it. (An error object has no place for the latter.)
 func (c *toolCall) render(o messages.Outcome) answer {
 	if len(o.RPCError) > 0 {
-		a := answer{head: appendHead(nil, c.id, "error"), body: o.RPCError, tail: []byte("}")}
-		if raw, ok := lookup(o.RPCError, "code"); ok {
+		a := answer{head: appendHead(nil, c.id, "error"), body: saneError(o.RPCError), tail: []byte("}")}
+		if raw, ok := lookup(a.body, "code"); ok {
 			a.code, _ = strconv.Atoi(string(raw))
 		}
 		return a
@@ -242,7 +243,14 @@ func (c *toolCall) needsType(result []byte) bool {
 // result is the result object of the outcome.
 func (c *toolCall) result(o messages.Outcome) json.RawMessage {
 	res := o.Result
-	if (o.Kind != messages.OK && o.Kind != messages.ToolError) || !isObject(res) {
+	answered := o.Kind == messages.OK || o.Kind == messages.ToolError
+	if answered && isObject(res) && deeperThan(res, maxWireDepth) {
+		o.Kind, o.Code, o.Result = messages.ToolError, messages.CodeResultTooLarge, nil
+		o.Message = fmt.Sprintf("the answer nests deeper than %d levels, which most clients cannot read", maxWireDepth)
+		o.Hint = "ask for less; `bridgectl call -o json` shows such an answer whole"
+		res = nil
+	}
+	if !answered || !isObject(res) {
 		res = outcomeResult(o)
 	} else if c.wantID {
 		meta := json.RawMessage("{}")
@@ -312,7 +320,7 @@ func (sc *scope) sdkCall(ctx context.Context, req mcp.Request) (mcp.Result, erro
 	}
 	if len(o.RPCError) > 0 {
 		var e jsonrpc.Error
-		if json.Unmarshal(o.RPCError, &e) != nil {
+		if json.Unmarshal(saneError(o.RPCError), &e) != nil {
 			e = jsonrpc.Error{Code: codeInternal, Message: "the server answered with an error that cannot be read"}
 		}
 		return nil, &e

@@ -51,6 +51,32 @@ func scanObject(b []byte, f func(member) bool) bool {
 	}
 }
 
+// scanArray calls f for each element of the array b until f returns false. It
+// reports whether b is an array.
+func scanArray(b []byte, f func(val []byte) bool) bool {
+	i := skipSpace(b, 0)
+	if i >= len(b) || b[i] != '[' {
+		return false
+	}
+	if i = skipSpace(b, i+1); i < len(b) && b[i] == ']' {
+		return true
+	}
+	for {
+		i = skipSpace(b, i)
+		end := skipValue(b, i)
+		if end < 0 {
+			return false
+		}
+		if !f(b[i:end]) {
+			return true
+		}
+		if i = skipSpace(b, end); i >= len(b) || b[i] != ',' {
+			return i < len(b) && b[i] == ']'
+		}
+		i++
+	}
+}
+
 // lookup returns the value of the last member named key, as a JSON decoder would.
 func lookup(obj []byte, key string) (json.RawMessage, bool) {
 	var val json.RawMessage

@@ -215,6 +215,10 @@ func FuzzScanner(f *testing.F) {
 		setMember(b, "a", []byte("1"))
 		oneLine(b)
 		_, _, _ = parseEnvelope(b)
-		_ = toolEntry(messages.Tool{Def: messages.ToolDef{Raw: b, Annotations: b}}, "x")
+		_ = toolEntry(messages.Tool{Def: messages.ToolDef{Raw: b, InputSchema: b, OutputSchema: b, Annotations: b}}, "x")
+		saneIcons(b)
+		saneError(b)
+		saneProgress(b)
+		deeperThan(b, 2)
 	})
 }

@@ -217,7 +217,7 @@ func (p *pump) run() {
 		p.pending = nil
 		p.mu.Unlock()
 		for _, params := range batch {
-			if !isObject(params) {
+			if !saneProgress(params) {
 				continue
 			}
 			n := append([]byte(nil), `{"jsonrpc":"2.0","method":"notifications/progress","params":`...)

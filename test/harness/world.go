@@ -39,7 +39,7 @@ func NewWorld(t testing.TB) *World {
 		"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + filepath.Join(home, "tmp"), "LANG=C.UTF-8", "NO_COLOR=1",
 		"XDG_CONFIG_HOME=" + filepath.Join(home, "config"), "XDG_STATE_HOME=" + filepath.Join(home, "xdgstate"),
 		"XDG_RUNTIME_DIR=" + filepath.Join(home, "run"), "XDG_CACHE_HOME=" + filepath.Join(home, "cache"),
-		"GORACE=halt_on_error=0 exitcode=66",
+		"GORACE=halt_on_error=0 exitcode=66 atexit_sleep_ms=0", // the detector would sleep a second at every exit,
 	}
 	return w
 }

@@ -34,6 +34,7 @@ func open() Rules {
 		Visible:  func(string) bool { return true },
 		Limits:   func(string) messages.ToolLimits { return messages.ToolLimits{} },
 		Problems: func(messages.ToolDef) []string { return nil },
+		Output:   func(messages.ToolDef) (bool, string) { return true, "" },
 		Reserved: func(string) bool { return false },
 	}
 }
@@ -49,7 +50,16 @@ func TestPart(t *testing.T) {
 		}
 		return nil
 	}
+	rules.Output = func(d messages.ToolDef) (bool, string) {
+		if d.Name == "job" {
+			return false, "odd output schema"
+		}
+		return true, ""
+	}
 	l := listing("read", "secret", "hidden", "job")
+	for i := range l.Tools {
+		l.Tools[i].OutputSchema = json.RawMessage(`{"type":"object"}`)
+	}
 	l.Discovered = 6
 	l.Issues = []messages.Issue{{Stage: messages.StageAdaptTool, Severity: messages.SeverityWarning, Message: "2 entries without a name"}}
 	p := NewPart("fs", l, rules)
@@ -60,6 +70,7 @@ func TestPart(t *testing.T) {
 		{Stage: "adapt_tool", Severity: "warning", Server: "fs", Message: "2 entries without a name"},
 		{Stage: "register", Severity: "warning", Server: "fs", Tool: "job", Message: "its name is reserved; it is offered as mcp__fs__job"},
 		{Stage: "adapt_tool", Severity: "warning", Server: "fs", Tool: "job", Message: "odd schema"},
+		{Stage: "adapt_tool", Severity: "warning", Server: "fs", Tool: "job", Message: "odd output schema"},
 		{Stage: "register", Severity: "warning", Server: "fs", Message: "2 tools hidden by tools.allow and tools.deny"},
 	}
 	if d := cmp.Diff(want, p.Issues); d != "" {
@@ -67,7 +78,7 @@ func TestPart(t *testing.T) {
 	}
 	job := p.Tools[1]
 	if !job.Limits.AbandonNever || job.EndpointName != "fs__job__"+Hash("fs", "job") || job.Effect != messages.ReadOnly ||
-		job.Permission != messages.Allow || job.Rule != "permissions[0]" || job.Digest != Digest(def("job")) {
+		job.Permission != messages.Allow || job.Rule != "permissions[0]" || job.Digest != Digest(l.Tools[3]) || job.Def.OutputSchema != nil || p.Tools[0].Def.OutputSchema == nil || l.Tools[3].OutputSchema == nil {
 		t.Errorf("%+v", job)
 	}
 }

@@ -13,6 +13,9 @@ type Rules struct {
 	Visible  func(remote string) bool // tools.allow and tools.deny
 	Limits   func(remote string) messages.ToolLimits
 	Problems func(messages.ToolDef) []string // with the input schema
+	// Output says whether the output schema is passed on, and why not where that is
+	// worth an issue.
+	Output   func(messages.ToolDef) (pass bool, why string)
 	Reserved func(name string) bool
 }
 
@@ -56,6 +59,12 @@ func NewPart(server string, listing messages.Listing, rules Rules) Part {
 		}
 		for _, problem := range rules.Problems(def) {
 			issue(messages.StageAdaptTool, def.Name, "%s", problem)
+		}
+		if pass, why := rules.Output(def); !pass {
+			t.Def.OutputSchema = nil
+			if why != "" {
+				issue(messages.StageAdaptTool, def.Name, "%s", why)
+			}
 		}
 		p.Tools = append(p.Tools, t)
 	}
