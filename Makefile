@@ -2,7 +2,6 @@
 
 GO       ?= go
 BIN      := bin
-VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LINT_VER := v2.15.0
 LINT     := $(BIN)/golangci-lint-$(LINT_VER)
 VULN_VER := v1.9.0

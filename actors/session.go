@@ -320,7 +320,11 @@ func (s *session) lost(c actor.Context) {
 	s.stopProbing()
 	if !s.gone {
 		s.gone = true
-		c.Send(s.cfg.Router, messages.SessionLost{Key: s.cfg.Key, Gen: s.cfg.Gen})
+		lost := messages.SessionLost{Key: s.cfg.Key, Gen: s.cfg.Gen}
+		c.Send(s.cfg.Router, lost)
+		if !s.asked && s.peer != nil { // else the parent knows, or is about to hear the end
+			c.Send(c.Parent(), lost)
+		}
 	}
 }
 

@@ -22,7 +22,7 @@ func TestSessionComesUpAndDies(t *testing.T) {
 		s.wants(&s.routed, "messages.CallDone")
 		s.peer.die(messages.Exit{Reason: "signal: killed", Stage: messages.StageRunning})
 		s.wants(&s.routed, "messages.SessionLost")
-		f := s.wants(&s.heard, "*actors.SessionFailure terminated")[0].(*SessionFailure)
+		f := s.wants(&s.heard, "*actors.SessionFailure messages.SessionLost terminated")[0].(*SessionFailure)
 		if f.Exit.Reason != "signal: killed" || f.Gen != 7 || f.Error() != "fs generation 7: running: signal: killed" {
 			t.Errorf("%+v", f)
 		}
@@ -150,7 +150,7 @@ func TestSessionEndsAfterItsWorkers(t *testing.T) {
 		s.execute("held")
 		s.peer.die(messages.Exit{Reason: "eof"})
 		s.wants(&s.routed, "messages.SessionLost")
-		s.wants(&s.heard, "")
+		s.wants(&s.heard, "messages.SessionLost")
 		time.Sleep(time.Second)
 		if m := s.wants(&s.routed, "messages.CallDone")[0].(messages.CallDone); m.Reply.Kind != messages.ReplyResult {
 			t.Errorf("%+v", m)

@@ -99,8 +99,10 @@ func notConnected(s messages.ServerStatus) (messages.Issue, bool) {
 		switch s.State {
 		case messages.StateStarting, messages.StateBackoff, messages.StateQuarantined, messages.StateBlocked:
 			i.Stage = cmp.Or(e.Stage, i.Stage)
-			i.Message += "; last end: " + e.Reason
-			if e.Hint != "" {
+			if !strings.Contains(i.Message, e.Reason) { // the reason of the state often is the reason of the end
+				i.Message += "; last end: " + e.Reason
+			}
+			if e.Hint != "" && !strings.Contains(i.Message, e.Hint) {
 				i.Message += " (" + e.Hint + ")"
 			}
 		}

@@ -84,8 +84,9 @@ type SessionUp struct {
 	Gen uint64
 }
 
-// SessionLost comes from the session as soon as its peer is gone: nothing more may
-// be dispatched to it. Its workers bring their own CallDone.
+// SessionLost comes from the session as soon as its peer is gone: the router
+// dispatches nothing more to it (its workers bring their own CallDone), and
+// server/<name> no longer calls it ready.
 type SessionLost struct {
 	Key Key
 	Gen uint64

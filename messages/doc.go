@@ -11,7 +11,7 @@
 //	worker ───────CallDone, CallProgress──────► router
 //	router ───────Execute, CancelExec─────────► session
 //	router ───────RecycleServer, ServerDrained, WakeServer ► servers ► server/<name>
-//	session ──────SessionSpawned, SessionReady, ToolsListed, SessionNoise, SessionEnded ► server/<name>
+//	session ──────SessionSpawned, SessionReady, ToolsListed, SessionNoise, SessionLost, SessionEnded ► server/<name>
 //	server/<name> StopSession─────────────────► session
 //	server/<name> SlotRequest, SlotRelease ◄─SlotGrant─ servers
 //	Bridge ───────Operate, StopAll────────────► servers ► server/<name>

@@ -33,14 +33,14 @@ const (
 // position; the others carry a server and often a tool. Messages say what to do
 // and never hold a secret.
 type Issue struct {
-	File     string   `json:"file,omitempty"`
-	Line     int      `json:"line,omitempty"`   // from 1; 0 = unknown
-	Column   int      `json:"column,omitempty"` // from 1; 0 = unknown
-	Path     string   `json:"path,omitempty"`   // mcp_servers.fs.command
-	Stage    Stage    `json:"stage,omitempty"`
+	File     string   `json:"file"`
+	Line     int      `json:"line"`   // from 1; 0 = unknown
+	Column   int      `json:"column"` // from 1; 0 = unknown
+	Path     string   `json:"path"`   // mcp_servers.fs.command
+	Stage    Stage    `json:"stage"`
 	Severity Severity `json:"severity"`
-	Server   string   `json:"server,omitempty"`
-	Tool     string   `json:"tool,omitempty"`
+	Server   string   `json:"server"`
+	Tool     string   `json:"tool"`
 	Message  string   `json:"message"`
 }
 

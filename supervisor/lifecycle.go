@@ -39,6 +39,8 @@ type (
 		Lines    uint64
 		Degraded bool
 	}
+	// evLost says that the peer is gone; what is left of it is being ended.
+	evLost struct{ Gen uint64 }
 	// evDown says that the session actor is gone; Exit tells how.
 	evDown struct {
 		Gen  uint64
@@ -70,6 +72,7 @@ func (evSpawned) event() {}
 func (evReady) event()   {}
 func (evListed) event()  {}
 func (evNoise) event()   {}
+func (evLost) event()    {}
 func (evDown) event()    {}
 func (evTimer) event()   {}
 func (evRecycle) event() {}
@@ -119,7 +122,10 @@ type (
 	cmdRegistry struct{ Message messages.Message }
 	cmdEmit     struct{ Event messages.Event }
 	// cmdSay writes a life-cycle line for `logs`.
-	cmdSay struct{ Text string }
+	cmdSay struct {
+		Text string
+		Bad  bool // a person may have to do something about it
+	}
 	// cmdAnswer answers evOperate.
 	cmdAnswer struct{ Err error }
 	// cmdOver says that the server is down for good (after evStopAll).

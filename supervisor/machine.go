@@ -62,6 +62,7 @@ type machine struct {
 	slot      bool // a slot is wished for or held
 	stopping  bool // the live session was asked to end
 	overdue   bool // … because it did not start in time, which is a failure
+	lost      bool // the live session's peer is gone
 	goal      goal
 	goalWhy   string // the reason to show once the goal is reached
 	treeAlive bool   // the last tree was not proven dead
@@ -81,7 +82,7 @@ type machine struct {
 
 func newMachine(cfg config.Server, nextGen func() uint64) *machine {
 	m := &machine{cfg: cfg, nextGen: nextGen, pol: newPolicy(cfg.Restart), timers: map[timerKind]uint64{}}
-	m.row = messages.ServerStatus{Name: cfg.Name, Required: cfg.Required, Transport: string(cfg.Type), Source: cfg.Source}
+	m.row = messages.ServerStatus{Name: cfg.Name, Required: cfg.Required, Transport: shownTransport(cfg.Type), Source: cfg.Source}
 	return m
 }
 
@@ -108,6 +109,8 @@ func (m *machine) step(now time.Time, random float64, e event) []command {
 			m.row.NoiseLines, m.noise = e.Lines, e.Degraded
 			m.show()
 		}
+	case evLost:
+		m.lose(now, e)
 	case evDown:
 		m.down(now, random, e)
 	case evTimer:
@@ -173,7 +176,7 @@ func (m *machine) boot(now time.Time) {
 		m.row.Issues = []messages.Issue{*m.cfg.Err}
 		why := configReason(m.cfg)
 		m.enter(now, messages.StateConfigError, why, time.Time{})
-		m.say("not started: %s", why)
+		m.warn("not started: %s", why)
 	case m.bridgeOff:
 		m.enter(now, messages.StateDisabled, "the whole bridge is disabled", time.Time{})
 	case !m.cfg.Enabled:
@@ -182,7 +185,7 @@ func (m *machine) boot(now time.Time) {
 		m.enter(now, messages.StateDisabled, "connect: disabled", time.Time{})
 	case m.cfg.Blocked != "":
 		m.enter(now, messages.StateBlocked, m.cfg.Blocked, time.Time{})
-		m.say("not started: waits for %s", m.cfg.Blocked)
+		m.warn("not started: waits for %s", m.cfg.Blocked)
 	case m.cfg.Connect == config.ConnectLazy:
 		m.enter(now, messages.StateIdle, "connect: lazy", time.Time{})
 	default:
@@ -237,7 +240,7 @@ func (m *machine) spawned(e evSpawned) {
 }
 
 func (m *machine) ready(now time.Time, e evReady) {
-	if !m.current(e.Gen) || m.stopping {
+	if !m.current(e.Gen) || m.stopping || m.lost {
 		return
 	}
 	m.releaseSlot()
@@ -263,6 +266,18 @@ func (m *machine) listed(l messages.Listing) {
 	m.do(cmdRegistry{messages.ListingChanged{Key: m.key(), Listing: l}})
 }
 
+// lose is the first word of an end: nobody may take the server for ready any more,
+// though the next generation waits for the proof that this one is dead.
+func (m *machine) lose(now time.Time, e evLost) {
+	if !m.current(e.Gen) || m.stopping || m.state != messages.StateReady {
+		return
+	}
+	m.lost = true
+	m.cancel(timerStable)
+	m.setTimer(timerStop, stopGrace)
+	m.enter(now, messages.StateStarting, "the connection was lost; what is left of the process is being ended", time.Time{})
+}
+
 // down is the one end of every incarnation.
 func (m *machine) down(now time.Time, random float64, e evDown) {
 	if !m.current(e.Gen) {
@@ -281,12 +296,12 @@ func (m *machine) down(now time.Time, random float64, e evDown) {
 	m.do(cmdRouter{messages.SessionDown{Key: m.key(), Gen: m.gen, Proven: !exit.TreeAlive && !m.cfg.Remote(), Reason: exit.Reason}})
 	m.do(cmdEmit{m.about(messages.Event{Type: messages.EventServerExited, Reason: exit.Reason, Stage: exit.Stage})})
 	asked := m.stopping && !m.overdue
-	m.stopping = false
+	m.stopping, m.lost = false, false
 
 	switch {
 	case exit.TreeAlive:
 		m.treeAlive = true
-		m.say("generation %d ended (%s), but its processes could not be proven dead: no next one until `bridgectl reset %s`", m.gen, exit.Reason, m.cfg.Name)
+		m.warn("generation %d ended (%s), but its processes could not be proven dead: no next one until `bridgectl reset %s`", m.gen, exit.Reason, m.cfg.Name)
 		m.enter(now, messages.StateQuarantined, reasonTreeAlive, time.Time{})
 		if m.closing {
 			m.do(cmdOver{})
@@ -300,7 +315,7 @@ func (m *machine) down(now time.Time, random float64, e evDown) {
 	case m.goal == goalStart && asked:
 		m.begin(now, m.goalWhy)
 	case exit.Blocked:
-		m.say("waits for a person: %s", withHint(exit))
+		m.warn("waits for a person: %s", withHint(exit))
 		m.enter(now, messages.StateBlocked, reasonAuth, time.Time{})
 	default:
 		m.decide(now, m.pol.ended(now, random, exit), exit)
@@ -313,15 +328,15 @@ func (m *machine) decide(now time.Time, d decision, exit messages.Exit) {
 	switch d.Action {
 	case actRestart:
 		if d.Delay <= 0 {
-			m.say("%s; restarting at once", what)
+			m.warn("%s; restarting at once", what)
 			m.begin(now, d.Reason)
 			return
 		}
-		m.say("%s; next try in %s", what, d.Delay.Round(time.Millisecond))
+		m.warn("%s; next try in %s", what, d.Delay.Round(time.Millisecond))
 		m.enter(now, messages.StateBackoff, d.Reason, now.Add(d.Delay))
 		m.setTimer(timerRetry, d.Delay)
 	case actQuarantine:
-		m.say("%s; quarantined (%s), one try in %s, or `bridgectl reset %s`", what, d.Reason, d.Delay, m.cfg.Name)
+		m.warn("%s; quarantined (%s), one try in %s, or `bridgectl reset %s`", what, d.Reason, d.Delay, m.cfg.Name)
 		m.enter(now, messages.StateQuarantined, d.Reason, now.Add(d.Delay))
 		m.setTimer(timerCooldown, d.Delay)
 	default:

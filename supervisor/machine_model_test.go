@@ -82,7 +82,7 @@ func randomMove(t *rapid.T, w *world) error {
 		return w.send(evWake{})
 	case 13:
 		gen := rapid.Uint64Range(0, w.gens+1).Draw(t, "gen")
-		late := []event{evSlot{gen}, evSpawned{gen, 1}, evRecycle{gen, "x"}, evDrained{}, evListed{gen, messages.Listing{}}, evNoise{gen, 1, true}}
+		late := []event{evSlot{gen}, evLost{gen}, evSpawned{gen, 1}, evRecycle{gen, "x"}, evDrained{}, evListed{gen, messages.Listing{}}, evNoise{gen, 1, true}}
 		if gen != w.session { // what only a live session can say
 			late = append(late, evReady{Gen: gen}, evDown{Gen: gen, Exit: crash("late")})
 		}

@@ -319,3 +319,29 @@ func TestMachineStopAll(t *testing.T) {
 		}
 	}
 }
+
+// From the moment its connection is lost nobody may take a server for ready, though
+// its queue lives on and the next generation waits for the proof of death.
+func TestLostIsNotReady(t *testing.T) {
+	var gen uint64
+	m := newMachine(config.Server{Name: "fs", Type: config.Stdio, Enabled: true, Restart: config.DefaultServer().Restart}, func() uint64 { gen++; return gen })
+	now := time.Now()
+	m.step(now, 0, evBoot{})
+	m.step(now, 0, evSlot{1})
+	m.step(now, 0, evReady{Gen: 1})
+	if m.state != messages.StateReady {
+		t.Fatal(m.state)
+	}
+	m.step(now, 0, evLost{Gen: 2}) // of another incarnation
+	if m.state != messages.StateReady {
+		t.Fatalf("a stale message made it %s", m.state)
+	}
+	m.step(now, 0, evLost{Gen: 1})
+	if m.state != messages.StateStarting || m.phase != phaseLive || gen != 1 {
+		t.Errorf("%s, phase %d, generation %d", m.state, m.phase, gen)
+	}
+	m.step(now, 0, evDown{Gen: 1, Exit: messages.Exit{Reason: "signal: killed", Stage: messages.StageRunning, At: now}})
+	if m.state != messages.StateStarting || gen != 2 {
+		t.Errorf("%s, generation %d", m.state, gen)
+	}
+}

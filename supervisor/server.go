@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"context"
 	"fmt"
 	"hash/fnv"
 	"log/slog"
@@ -144,6 +145,8 @@ func (s *server) Receive(c actor.Context) {
 	case messages.ToolsListed:
 		s.step(c, evListed{m.Gen, m.Listing})
 		s.tellIssues(m.Gen, m.Listing)
+	case messages.SessionLost:
+		s.step(c, evLost{m.Gen})
 	case messages.SessionNoise:
 		s.step(c, evNoise{m.Gen, m.Lines, m.Degraded})
 	case messages.SessionEnded:
@@ -237,7 +240,11 @@ func (s *server) carryOut(c actor.Context, cmd command) {
 		s.emit(cmd.Event)
 	case cmdSay:
 		s.logs.add(s.cfg.Name, sourceBridge, cmd.Text)
-		s.log.Info(cmd.Text, "server", s.cfg.Name)
+		level := slog.LevelInfo
+		if cmd.Bad {
+			level = slog.LevelWarn
+		}
+		s.log.Log(context.Background(), level, cmd.Text, "server", s.cfg.Name)
 	case cmdAnswer:
 		s.answer(cmd.Err)
 	case cmdOver:

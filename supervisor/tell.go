@@ -32,7 +32,12 @@ func (m *machine) show() {
 	m.do(cmdRegistry{messages.ServerChanged{Status: r}})
 }
 
-func (m *machine) say(format string, args ...any) { m.do(cmdSay{fmt.Sprintf(format, args...)}) }
+func (m *machine) say(format string, args ...any) { m.do(cmdSay{Text: fmt.Sprintf(format, args...)}) }
+
+// warn says what a person should hear of even when nothing else is logged.
+func (m *machine) warn(format string, args ...any) {
+	m.do(cmdSay{Text: fmt.Sprintf(format, args...), Bad: true})
+}
 
 // configReason says what is wrong with an entry, with the field in front:
 // `headers.Authorization: NOT_SET is not set`.
@@ -42,6 +47,14 @@ func configReason(s config.Server) string {
 		return s.Err.Message
 	}
 	return field + ": " + s.Err.Message
+}
+
+// shownTransport is what a server is reached by, as far as is known before it answers.
+func shownTransport(t config.Transport) string {
+	if t == config.Auto {
+		return string(config.HTTP)
+	}
+	return string(t)
 }
 
 func withHint(e messages.Exit) string {

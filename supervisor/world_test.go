@@ -191,7 +191,7 @@ func (w *world) check() error {
 	var ok bool
 	switch m.state {
 	case messages.StateStarting:
-		ok = m.phase == phaseWaiting && len(w.wishes) == 1 || m.phase == phaseLive && (has(timerStart) || w.asked)
+		ok = m.phase == phaseWaiting && len(w.wishes) == 1 || m.phase == phaseLive && (has(timerStart) || w.asked || m.lost && has(timerStop))
 	case messages.StateReady:
 		ok = w.up == w.session && w.session != 0 && !w.asked
 	case messages.StateBackoff:

@@ -192,6 +192,13 @@ func (d *dialer) establish(m *mux, l link, info messages.PeerInfo, probe time.Du
 // whatever the error looked like from above.
 func (d *dialer) failed(m *mux, l link, stage messages.Stage, err error) *Failure {
 	gone := false
+	// Most likely it is dead, and that is not known yet. The SDK passes on the words only.
+	if strings.Contains(err.Error(), errStdinClosed.Error()) {
+		select {
+		case <-m.gone:
+		case <-time.After(d.o.tuning().eofGrace):
+		}
+	}
 	select {
 	case <-m.gone: // it is ending by itself, and how it does is what we want to know
 		gone = true

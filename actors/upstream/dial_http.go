@@ -108,7 +108,7 @@ func (r *remote) explain(f *Failure) {
 		switch fault.status {
 		case http.StatusUnauthorized, http.StatusForbidden:
 			x.Blocked = true
-			x.Hint = "set headers.Authorization (or what the server asks for) and start the server again"
+			x.Hint = "set headers.Authorization (or what the server asks for) and restart the bridge, which reads its configuration at start"
 		case http.StatusNotFound, http.StatusMethodNotAllowed:
 			x.Hint = "check the path of url: it must be the server's MCP endpoint, often ending in /mcp or /sse"
 		}

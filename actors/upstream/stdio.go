@@ -104,6 +104,9 @@ func (s *stdio) negotiated(string) {}
 
 func (s *stdio) listed([]messages.ToolDef) {}
 
+// errStdinClosed is a write to a process that reads no more: it is dead or dying.
+var errStdinClosed = errors.New("the server closed its stdin")
+
 // diedAlone reports, once the link has ended, whether nobody made the process end.
 func (s *stdio) diedAlone() bool {
 	s.child.mu.Lock()
@@ -210,7 +213,7 @@ func (s *stdio) write(b []byte, limit time.Time) (int, error) {
 		err = fmt.Errorf("the server does not read its stdin: %d of %d bytes written", n, len(b))
 		s.fail("does not read its stdin")
 	case errors.Is(err, syscall.EPIPE):
-		err = errors.New("the server closed its stdin")
+		err = errStdinClosed
 		s.mux.stopNew(err.Error())
 		// Answers that are on their way still count.
 		s.child.stop(s.grace(), "", "closed its stdin")
