@@ -123,22 +123,57 @@ func failAt(t *testing.T, policy Fsync, fault error, n, length int) bool {
 		t.Fatalf("%s: close at %d: %v", name, d.ops, err)
 	}
 	d.hook = nil
-	how := lost
-	if policy == FsyncOff {
-		how = all
+	// The machine goes down with it, or the process alone.
+	ways := []survival{all}
+	if policy == FsyncAlways || err == nil && policy == FsyncInterval {
+		ways = append(ways, lost)
 	}
 	want := demands{now: c.now(), keep: 7 * day, outcomes: err == nil, refusals: err == nil}
-	if err != nil && policy != FsyncAlways {
-		how = all
-	}
-	o = options(d.crash(how), c, "r2")
-	j = mustOpen(t, o)
-	defer j.Close()
-	if err := l.check(j, want); err != nil {
-		t.Fatalf("%s: %v\n%s%s", name, err, text(j), strings.Join(d.log, "\n"))
-	}
-	if j.Damaged() {
-		t.Fatalf("%s: a failed write is no damage:\n%s", name, text(j))
+	for _, how := range ways {
+		j := mustOpen(t, options(d.crash(how), c, "r2"))
+		if err := l.check(j, want); err != nil {
+			t.Fatalf("%s, %v: %v\n%s%s", name, how, err, text(j), strings.Join(d.log, "\n"))
+		}
+		if j.Damaged() {
+			t.Fatalf("%s, %v: a failed write is no damage:\n%s", name, how, text(j))
+		}
+		_ = j.Close()
 	}
 	return !hit
+}
+
+// TestOff: without syncs the machine may lose calls, and that is no damage either.
+func TestOff(t *testing.T) {
+	d, c, l := newFaultFS(), &clock{t: epoch}, ledger{}
+	o := options(d, c, "r1")
+	o.Fsync, o.segmentMax = FsyncOff, 600
+	j := mustOpen(t, o)
+	script(j, c, "r1", l, func() {})
+	after := d.crash(lost)
+	_ = j.Close()
+	j = mustOpen(t, options(after, c, "r2"))
+	defer j.Close()
+	if j.Damaged() || !strings.Contains(text(j), "fsync off") {
+		t.Error(text(j))
+	}
+}
+
+// TestTornTail is cut off and told of once.
+func TestTornTail(t *testing.T) {
+	d, c, l := sampleJournal(t)
+	newest := ""
+	for name := range d.files {
+		if strings.HasSuffix(name, suffix) {
+			newest = max(newest, name)
+		}
+	}
+	f := d.files[newest]
+	f.data = f.data[:len(f.data)-5]
+	for i, want := range []int{2, 1, 1} { // it was not closed, too
+		j := mustOpen(t, options(d, c, "z"))
+		if err := l.check(j, demands{now: c.now(), outcomes: true}); err != nil || j.Damaged() || len(j.Issues()) != want {
+			t.Errorf("start %d: %v\n%s", i, err, text(j))
+		}
+		_ = j.Close()
+	}
 }

@@ -157,10 +157,10 @@ func text(j *Journal) string {
 }
 
 // script is a workload over several segments: calls that are settled and calls that
-// are not, with a day between them, so that retention has work too.
+// are not, with two days between them, so that retention has work too.
 func script(j *Journal, c *clock, run string, l ledger, heal func()) {
 	for n := range 14 {
-		c.add(day)
+		c.add(2 * day)
 		d := sample(run, n, c.now())
 		d.CallID = run + "-" + d.CallID
 		call := &told{d: d}

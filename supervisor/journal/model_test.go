@@ -69,8 +69,9 @@ func TestModel(t *testing.T) {
 			"time": func(t *rapid.T) { c.add(time.Duration(rapid.IntRange(1, 72).Draw(t, "hours")) * time.Hour) },
 			"fail": func(t *rapid.T) {
 				// A disk that fails for a while; the life ends within it.
+				from := rapid.IntRange(1, 6).Draw(t, "from")
 				d.mu.Lock()
-				from := d.ops + rapid.IntRange(1, 6).Draw(t, "from")
+				from += d.ops
 				d.hook = func(n int, _ string) error {
 					if n >= from {
 						return syscall.EIO

@@ -1,5 +1,10 @@
 package journal
 
+import (
+	"errors"
+	"io/fs"
+)
+
 // retain removes old segments whole: those in which nothing is younger than Keep,
 // and the oldest ones as long as all together are over MaxSize. The open calls in
 // them are written again first, and what goes is written down, both on the disk
@@ -55,7 +60,7 @@ func (w *writer) retain() {
 	// One after the other: what is left is always the younger part.
 	for _, f := range w.old[:n] {
 		err := w.fs.Remove(w.path(f.num))
-		if err == nil {
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
 			err = w.fs.SyncDir(w.o.Dir)
 		}
 		if err != nil { // it is tried again at the next occasion

@@ -66,11 +66,6 @@ func TestRetentionBySize(t *testing.T) {
 	if len(open) > 0 {
 		t.Errorf("dropped while open: %v", open)
 	}
-	for _, e := range j.Entries(Filter{Limit: 1000}) {
-		if e.Outcome != "open" && e.DispatchedAt.Before(since) && e.SettledAt.Before(since) {
-			continue // more than promised
-		}
-	}
 }
 
 // TestRetentionByAge: a quiet journal drops its old calls too, and keeps open ones.
@@ -154,6 +149,7 @@ func TestIndexBound(t *testing.T) {
 			j.Outcome(settle(s, n, c.now()))
 		}
 	}
+	_ = dispatch(j, sample("r", 400, c.now())) // the last outcome is written before it
 	if n := len(j.Entries(Filter{Limit: 1000})); n > 110 {
 		t.Errorf("%d entries", n)
 	}

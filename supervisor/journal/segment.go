@@ -153,7 +153,10 @@ func (w *writer) begin() error {
 	}
 	if err != nil {
 		_ = f.Close()
-		_ = w.fs.Remove(w.path(num))
+		if w.fs.Remove(w.path(num)) != nil { // then retention removes it in its turn
+			w.old = append(w.old, segment{num, int64(len(buf)), seq, until})
+			w.total += w.weight(int64(len(buf)))
+		}
 		return err
 	}
 	at = append(at, int64(len(buf)))
