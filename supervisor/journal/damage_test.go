@@ -132,9 +132,12 @@ func TestTruncations(t *testing.T) {
 	if names < 4 {
 		t.Fatalf("only %d segments", names)
 	}
-	n := 0
+	n, step := 0, 1
+	if testing.Short() || raceEnabled {
+		step = 5 // TestScan leaves nothing out
+	}
 	for name, f := range src.files {
-		for size := range f.data {
+		for size := 0; size < len(f.data); size += step {
 			d := src.crash(all)
 			d.files[name].data = d.files[name].data[:size]
 			what := fmt.Sprintf("%s cut to %d", name, size)

@@ -34,20 +34,20 @@ type Options struct {
 	FS       FS            // default: the operating system's files
 	Now      func() time.Time
 
-	// segmentMax and maxEntries are made small by tests.
+	// These are made small by tests.
 	segmentMax int64
 	maxEntries int
+	maxFiles   int64
 }
 
 const (
 	// KeyWindow is how long an idempotency key is remembered, from its dispatch.
 	KeyWindow = 24 * time.Hour
 
-	minSize     = 64 << 10
-	maxSegment  = 16 << 20 // a segment is an eighth of MaxSize, at most this
-	segmentsMax = 1024     // a segment counts as at least MaxSize/segmentsMax
-	retryPause  = time.Second
-	maintain    = time.Hour
+	minSize    = 64 << 10
+	maxSegment = 16 << 20 // a segment is an eighth of MaxSize, at most this
+	retryPause = time.Second
+	maintain   = time.Hour
 )
 
 func (o *Options) fill() error {
@@ -88,6 +88,9 @@ func (o *Options) fill() error {
 	}
 	if o.maxEntries <= 0 {
 		o.maxEntries = 100_000
+	}
+	if o.maxFiles <= 0 {
+		o.maxFiles = 1024
 	}
 	return nil
 }

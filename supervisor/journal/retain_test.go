@@ -54,7 +54,7 @@ func TestRetentionBySize(t *testing.T) {
 	o.RunID = "r2"
 	j = mustOpen(t, o)
 	defer j.Close()
-	if j.Damaged() || !j.Since().Equal(since) {
+	if j.Damaged() || j.Since().Before(since) { // the start may have dropped more
 		t.Errorf("since %v, was %v; %s", j.Since(), since, text(j))
 	}
 	for _, e := range j.OpenEntries() {
@@ -106,11 +106,11 @@ func TestRetentionByAge(t *testing.T) {
 func TestManyStarts(t *testing.T) {
 	d, c := newFaultFS(), &clock{t: epoch}
 	o := options(d, c, "r")
-	o.MaxSize = minSize
-	for n := range segmentsMax + 100 {
+	o.maxFiles = 40
+	for n := range 160 {
 		o.RunID = fmt.Sprintf("r%d", n)
 		j := mustOpen(t, o)
-		if n%10 == 0 {
+		if n%2 == 0 {
 			if err := dispatch(j, sample(o.RunID, n, c.now())); err != nil {
 				t.Fatal(err)
 			}
@@ -119,7 +119,7 @@ func TestManyStarts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n, _ := segments(d); n > 130 {
+	if n, _ := segments(d); n > 42 {
 		t.Errorf("%d segments", n)
 	}
 	j := mustOpen(t, o)

@@ -67,7 +67,7 @@ func newWriter(j *Journal, s state) *writer {
 }
 
 // weight is what a segment of that size counts as, so that small ones are bounded too.
-func (w *writer) weight(size int64) int64 { return max(size, w.o.MaxSize/segmentsMax) }
+func (w *writer) weight(size int64) int64 { return max(size, w.o.MaxSize/w.o.maxFiles) }
 
 func (w *writer) path(num uint64) string { return filepath.Join(w.o.Dir, segmentName(num)) }
 
