@@ -53,6 +53,22 @@ func (g *Group) stamp() uint64 {
 	return g.seq
 }
 
+// ahead reports whether lane m comes before e of lane l: it could start an earlier
+// call. A lane with a haunting call comes first, or nobody could start.
+func (m *Lane) ahead(l *Lane, e *entry) *entry {
+	if l.haunts > 0 && m.haunts == 0 {
+		return nil
+	}
+	if c := m.candidate(); c != nil && c.arrival < e.arrival {
+		return c
+	}
+	return nil
+}
+
+// shuts reports whether lane m lets no other lane start a side effect; l is the one
+// that asks.
+func (m *Lane) shuts(l *Lane) bool { return m.effects > 0 || m.haunts > 0 && l.haunts == 0 }
+
 // admits reports whether the group lets e of lane l start: no other lane has a side
 // effect, and none could start an earlier one.
 func (g *Group) admits(l *Lane, e *entry) bool {
@@ -60,13 +76,7 @@ func (g *Group) admits(l *Lane, e *entry) bool {
 		return true
 	}
 	for _, m := range g.lanes {
-		if m == l {
-			continue
-		}
-		if m.effects > 0 {
-			return false
-		}
-		if c := m.candidate(); c != nil && c.arrival < e.arrival {
+		if m != l && (m.shuts(l) || m.ahead(l, e) != nil) {
 			return false
 		}
 	}
@@ -79,7 +89,7 @@ func (g *Group) idleBut(l *Lane) bool {
 		return true
 	}
 	for _, m := range g.lanes {
-		if m != l && (m.effects > 0 || m.candidate() != nil) {
+		if m != l && (m.effects+m.haunts > 0 || m.candidate() != nil) {
 			return false
 		}
 	}
@@ -100,9 +110,18 @@ func (g *Group) blockers(l *Lane, e *entry) (ids []string) {
 				ids = append(ids, a.item.ID)
 			}
 		}
-		if c := m.candidate(); c != nil && c.arrival < e.arrival {
+		c := m.ahead(l, e)
+		if c != nil {
 			ids = append(ids, c.item.ID)
 		}
+		if m.haunts > 0 && l.haunts == 0 {
+			for _, a := range m.entries {
+				if a.haunts && a != c {
+					ids = append(ids, a.item.ID)
+				}
+			}
+		}
 	}
+	slices.Sort(ids)
 	return ids
 }

@@ -29,7 +29,8 @@
 // Lanes in one Group share their side effects: while one of them has some, the
 // others start none, keys or not, because two servers may well spell one thing in
 // two ways. Among the lanes that could start one, the earliest call comes first; a
-// paused lane has no say.
+// paused lane has no say. A call that was requeued holds the group while it waits if
+// its earlier attempt may still be worked on (Haunt).
 //
 // # Places
 //
@@ -133,6 +134,7 @@ type entry struct {
 	arrival uint64 // order of admission in the group
 	place   place
 	held    bool   // may not start before Release
+	haunts  bool   // waits, and an earlier attempt may still be worked on
 	key     *keyed // of a side effect with a key
 	queue   *queue // while it waits and was not started yet
 	next    *entry
@@ -163,6 +165,7 @@ type Lane struct {
 	effects  int    // places that side effects hold
 	withKey  int    // of those, with a key
 	openWait int    // waiting side effects without a key
+	haunts   int    // waiting side effects of which an earlier attempt may still be worked on
 	keys     map[string]*keyed
 	search   uint64
 	cursors  []cursor

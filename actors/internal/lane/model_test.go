@@ -23,6 +23,7 @@ type row struct {
 	bytes  int64
 	place  place
 	held   bool
+	haunts bool
 	back   bool // it was started before
 	start  int  // when it got its place
 	extra  bool // it got it by Occupy or Hold, limits or not
@@ -150,11 +151,19 @@ func (m *reference) groupAdmits(r *row) bool {
 		if len(m.pick(func(o *row) bool { return o.lane == lane && o.effect() && !o.waits() })) > 0 {
 			return false
 		}
-		if c := m.candidate(lane); c != nil && c.n < r.n {
+		mine, its := m.haunted(r.lane), m.haunted(lane)
+		if its && !mine {
+			return false
+		}
+		if c := m.candidate(lane); c != nil && c.n < r.n && its == mine {
 			return false
 		}
 	}
 	return true
+}
+
+func (m *reference) haunted(lane int) bool {
+	return len(m.pick(func(o *row) bool { return o.lane == lane && o.haunts })) > 0
 }
 
 func (m *reference) next(lane int) *row {
@@ -186,7 +195,7 @@ func (m *reference) begin(r *row) {
 }
 
 func (m *reference) place(r *row, p place) {
-	r.place, r.held, r.start = p, false, m.starts
+	r.place, r.held, r.haunts, r.start = p, false, false, m.starts
 	m.starts++
 }
 
@@ -369,6 +378,15 @@ func (m *machine) Requeue(t *rapid.T) {
 	r.place, r.held, r.back = waiting, held, true
 }
 
+func (m *machine) Haunt(t *rapid.T) {
+	r := m.draw(t, waiting)
+	yes := rapid.Bool().Draw(t, "yes")
+	if got := m.lanes[r.lane].Haunt(r.id, yes); got != (r.effect() && r.haunts != yes) {
+		t.Fatalf("haunt %s: %v", r.id, got)
+	}
+	r.haunts = r.effect() && yes
+}
+
 func (m *machine) Release(t *rapid.T) {
 	r := m.draw(t, waiting)
 	if got := m.lanes[r.lane].Release(r.id); got != r.held {
@@ -479,6 +497,7 @@ func (m *machine) drain(t *rapid.T) {
 		l.Resume()
 		for _, id := range l.AppendWaiting(nil) {
 			l.Release(id)
+			l.Haunt(id, false)
 		}
 	}
 	for rounds := 0; slices.ContainsFunc(m.lanes, func(l *Lane) bool { return !l.Empty() }); rounds++ {
@@ -495,7 +514,7 @@ func (m *machine) drain(t *rapid.T) {
 		}
 	}
 	for _, l := range m.lanes {
-		if len(l.keys) != 0 || l.bytes != 0 || l.openWait != 0 || l.reads+l.effects+l.withKey+l.bypassed+l.zombies != 0 ||
+		if len(l.keys) != 0 || l.bytes != 0 || l.openWait+l.haunts != 0 || l.reads+l.effects+l.withKey+l.bypassed+l.zombies != 0 ||
 			len(l.lines[0].clients)+len(l.lines[1].clients) != 0 {
 			t.Fatalf("left over: %+v", l)
 		}

@@ -90,6 +90,10 @@ func (l *Lane) effectFits(k *keyed) bool {
 func (l *Lane) wait(e *entry, d int) {
 	l.queued[e.item.Class] += d
 	l.bytes += int64(d) * e.item.Bytes
+	if e.haunts { // it waits no longer
+		e.haunts = false
+		l.haunts--
+	}
 	switch {
 	case e.key != nil:
 		e.key.waiting += d
@@ -217,6 +221,23 @@ func (l *Lane) Requeue(id string, held bool) bool {
 	e.place, e.held = waiting, held
 	l.wait(e, +1)
 	l.line(e.item.Class).putBack(e)
+	return true
+}
+
+// Haunt says of a waiting side effect whether an earlier attempt of it may still be
+// worked on: then the other lanes of the group start none. It ends by itself when the
+// call leaves the line.
+func (l *Lane) Haunt(id string, yes bool) bool {
+	e := l.entries[id]
+	if e == nil || e.place != waiting || e.item.Class != SideEffect || e.haunts == yes {
+		return false
+	}
+	e.haunts = yes
+	if yes {
+		l.haunts++
+	} else {
+		l.haunts--
+	}
 	return true
 }
 
