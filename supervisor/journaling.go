@@ -18,7 +18,8 @@ type journaling struct {
 
 // WithJournal gives the bridge a journal of its side effects. digest is the keyed
 // digest of arguments that its entries carry, the same in every run; open are the
-// entries that earlier runs left open. The journal must outlive the bridge; without
+// entries that earlier runs left open, and may be those that they settled as
+// outcome_unknown shortly before they ended. The journal must outlive the bridge; without
 // one, side effects are sent unrecorded and idempotency keys live as long as the run.
 func WithJournal(j messages.Journal, digest actors.Digest, open []messages.JournalEntry) Option {
 	return func(o *options) { o.journaling = journaling{journal: j, digest: digest, open: open} }
@@ -33,17 +34,29 @@ func (j *journaling) complete() {
 	}
 }
 
-// fences are the open entries whose servers may still work on them, and cannot be
-// proven dead: their lanes are held for abandon_after from now on.
+// fences are the entries whose servers may still work on them, and cannot be proven
+// dead: open ones, whose lanes are held for abandon_after from now on, and those given
+// up as outcome_unknown shortly before the end, for what is left of it.
 func (j *journaling) fences(cfg *config.Config, gate *actors.Gate, now time.Time) (out []messages.FenceAtStart) {
 	for _, e := range j.open {
 		s, ok := cfg.Server(e.Server)
-		if !ok || !e.Remote || e.Outcome != messages.OutcomeOpen {
+		from := now
+		switch {
+		case !ok || !e.Remote:
+			continue
+		case e.Outcome == messages.OutcomeOpen:
+		case e.Outcome == messages.OutcomeUnknown.String() && e.SettledAt != nil:
+			if from = *e.SettledAt; s.Timeouts.AbandonAfter <= 0 || gate.AbandonNever(e.Server, e.Tool) {
+				continue // whether it has been answered since, nobody wrote down
+			}
+		default:
 			continue
 		}
 		f := messages.FenceAtStart{Key: s.Key(), CallID: e.CallID, Tool: e.Tool, Client: e.Client, At: e.DispatchedAt}
 		if s.Timeouts.AbandonAfter > 0 && !gate.AbandonNever(e.Server, e.Tool) {
-			f.Until = now.Add(s.Timeouts.AbandonAfter)
+			if f.Until = from.Add(s.Timeouts.AbandonAfter); !f.Until.After(now) {
+				continue
+			}
 		}
 		out = append(out, f)
 	}

@@ -96,6 +96,7 @@ type call struct {
 	// The fence.
 	void    bool // settled as not sent: it holds its place only until its worker is back
 	orphan  bool // its incarnation is over without proof
+	earlier bool // it is of an earlier life of the bridge, and of no incarnation of this one
 	overdue bool // abandon_after is over
 
 	// The ghost: an earlier attempt that may still be worked on.

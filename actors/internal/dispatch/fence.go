@@ -250,7 +250,7 @@ func (c *Core) holdEarlier(s *server) {
 
 // hold makes the row of such a call: settled long ago, of no incarnation of this run.
 func (c *Core) hold(s *server, m messages.FenceAtStart) {
-	cl := &call{id: m.CallID, req: messages.CallTool{Client: m.Client}, accepted: m.At, state: fenced, since: c.now, settled: true, orphan: true,
+	cl := &call{id: m.CallID, req: messages.CallTool{Client: m.Client}, accepted: m.At, state: fenced, since: c.now, settled: true, orphan: true, earlier: true,
 		server: s, key: s.key, tool: toolName(s.key.Server, m.Tool), remote: m.Tool, effect: messages.SideEffect, client: c.clientOf(m.Client)}
 	cl.alarm = alarm{index: -1, call: cl}
 	if cl.accepted.IsZero() {

@@ -197,6 +197,7 @@ func (c *Core) requeue(cl *call, why string, held bool) {
 	if cl.state == running {
 		c.landed(cl)
 	}
+	c.touch(cl.server)
 	c.takeBack(cl)
 	c.enter(cl, queued)
 	cl.server.lane.Requeue(cl.id, held)

@@ -235,7 +235,7 @@ func (c *Core) over(s *server, gen uint64, proven bool, why string) {
 	}
 	for _, id := range s.lane.AppendActive(nil) {
 		cl := c.calls[id]
-		if cl.gen != gen {
+		if cl.gen != gen || cl.earlier {
 			continue
 		}
 		c.current = cl

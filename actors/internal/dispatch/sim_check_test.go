@@ -17,6 +17,8 @@ func (s *sim) look() {
 			for _, a := range s.attempts {
 				a.over = a.over || a.CallID == e.CallID
 			}
+		case messages.EventCallJoined:
+			s.joined[e.CallID] = true
 		case messages.EventCallRequeued:
 			s.count["requeued"]++
 		}
@@ -57,7 +59,7 @@ func (s *sim) handedOut(cmd Execute) {
 }
 
 func (s *sim) checkLane(a *attempt, server *simServer) {
-	reads, unkeyed := 0, 0
+	reads, calls := 0, map[string]bool{} // without a key; a repetition shares the place of the first attempt
 	for _, o := range s.attempts {
 		if o.CallID == a.CallID {
 			if o.Boundary.Void() && !o.back {
@@ -78,6 +80,10 @@ func (s *sim) checkLane(a *attempt, server *simServer) {
 		if !s.holds(o) {
 			continue
 		}
+		held := o.lane
+		if o.run != s.run { // the journal does not know it
+			held = ""
+		}
 		switch same := o.Key == a.Key; {
 		case a.effect == messages.ReadOnly:
 			if same && !server.limits.Serial {
@@ -87,10 +93,10 @@ func (s *sim) checkLane(a *attempt, server *simServer) {
 			if g := server.limits.LaneGroup; g != "" && g == s.groupOf(o.Key) {
 				s.t.Fatalf("side effect %s beside %s of its group", a.CallID, o.CallID)
 			}
-		case a.lane != "" && o.lane != "" && a.lane != o.lane && o.run == s.run:
+		case a.lane != "" && held != "" && a.lane != held:
 			s.count["two keys at once"]++
-		case a.lane == "" && o.lane == "" && o.run == s.run:
-			unkeyed++
+		case a.lane == "" && held == "":
+			calls[o.CallID] = true
 		default:
 			s.t.Fatalf("side effect %s (lane %s) beside %s (lane %s)", a.CallID, a.lane, o.CallID, o.lane)
 		}
@@ -98,6 +104,7 @@ func (s *sim) checkLane(a *attempt, server *simServer) {
 	if a.effect == messages.ReadOnly && reads >= server.limits.MaxReads {
 		s.t.Fatalf("%d reads beside %s", reads, a.CallID)
 	}
+	unkeyed := len(calls)
 	if unkeyed >= server.limits.MaxSideEffects {
 		s.t.Fatalf("%d side effects beside %s", unkeyed, a.CallID)
 	}
@@ -198,6 +205,10 @@ func (s *sim) settledNow(o messages.Outcome) {
 		return
 	}
 	if o.Kind == messages.NotSent || o.Kind == messages.Rejected {
+		s.look()
+		if s.joined[o.CallID] {
+			s.t.Fatalf("%s left %s/%s while the call that it joined goes on", o.CallID, o.Kind, o.Code)
+		}
 		for _, a := range s.attempts {
 			if a.CallID == o.CallID && (a.Boundary.Entered() || a.Boundary.Enter()) {
 				s.t.Fatalf("%s is %s/%s and was or can be sent", o.CallID, o.Kind, o.Code)
@@ -267,12 +278,28 @@ func (s *sim) invariants() {
 			s.t.Fatalf("%s waits for %s, which has its outcome", id, cl.first.id)
 		}
 	}
+	for _, sv := range s.core.order {
+		if it, ok := sv.lane.Next(); ok {
+			s.t.Fatalf("%s could start, and was not started", it.ID)
+		}
+	}
 	if s.journal == nil {
 		return
 	}
+	// What waits was not sent, and the journal is told so at once.
+	for id, cl := range s.core.calls {
+		if cl.state == queued && !cl.retried {
+			if e := entryOf(s.journal.log, id); e != nil && e.Outcome == messages.OutcomeOpen {
+				s.t.Fatalf("%s waits, and stands open in the journal", id)
+			}
+		}
+		if cl.state == recording && !cl.server.accepts() {
+			s.t.Fatalf("%s is to be sent to a server that takes no calls", id)
+		}
+	}
 	// Were the bridge killed now, the journal would not deny what may have left.
 	for _, a := range s.attempts {
-		if a.effect == messages.ReadOnly || !a.Boundary.Entered() || a.run != s.run {
+		if _, over := s.ended[a.CallID]; over || a.effect == messages.ReadOnly || a.run != s.run || !a.Boundary.Entered() {
 			continue
 		}
 		if e := entryOf(s.journal.log[:s.journal.durable], a.CallID); e == nil || e.Outcome == messages.NotSent.String() {

@@ -54,6 +54,7 @@ type sim struct {
 	attempts []*attempt
 	asked    map[string]*simCall // by id
 	keyed    []messages.CallTool
+	joined   map[string]bool
 	ended    map[string]messages.Outcome
 	journal  *simJournal // nil for none
 	run      int
@@ -69,7 +70,7 @@ var simTools = []string{"read", "hint", "put", "write", "write", "long", "file",
 
 func newSim(t testing.TB, d dice) *sim {
 	s := &sim{harness: newHarness(t, nil), dice: d, trace: func(string) {}, count: map[string]int{}, tools: map[string]messages.Tool{},
-		asked: map[string]*simCall{}, ended: map[string]messages.Outcome{}}
+		asked: map[string]*simCall{}, joined: map[string]bool{}, ended: map[string]messages.Outcome{}}
 	for i, name := range []string{"fs", "par", "web", "twin"} {
 		l := messages.ServerLimits{MaxReads: 2, MaxSideEffects: 1, Queue: 5, QueueBytes: 1 << 20, CallTimeout: 40 * time.Second,
 			AbandonAfter: 15 * time.Second, Serial: i == 1, Remote: i == 2}
@@ -419,6 +420,9 @@ func (s *sim) removeOrAdd(v *simServer) {
 // relimit is a reload that changes how a server is scheduled. What runs, runs: a
 // server is only changed while nothing does, so that the checks know what holds.
 func (s *sim) relimit(v *simServer) {
+	if sv := s.core.servers[v.key]; sv == nil || sv.lane.Active() > 0 {
+		return
+	}
 	if v.gone || slices.ContainsFunc(s.attempts, func(a *attempt) bool { return a.Key == v.key && (!a.over || !a.back) }) {
 		return
 	}
