@@ -1,12 +1,15 @@
 package actors
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
+	"mcpbridge/actors/internal/lane"
 	"mcpbridge/actors/internal/policy"
 	"mcpbridge/config"
 	"mcpbridge/messages"
@@ -26,7 +29,37 @@ type serverGate struct {
 	allow    []string // empty = all
 	deny     []string
 	never    []string // abandon: never, by tool name or glob
+	laneKey  []laneKey
 	maxBytes int64
+}
+
+// laneKey is one line of a server's lane_key.
+type laneKey struct{ tool, path string }
+
+// laneKeys sorts them as effects are: an exact name first, then the longest glob.
+func laneKeys(written map[string]string) (out []laneKey) {
+	for tool, path := range written {
+		out = append(out, laneKey{tool, strings.TrimPrefix(path, "args.")})
+	}
+	slices.SortFunc(out, func(a, b laneKey) int {
+		return cmp.Or(cmp.Compare(len(b.tool), len(a.tool)), cmp.Compare(a.tool, b.tool))
+	})
+	return out
+}
+
+// pathOf is the path for a tool; "" for none.
+func pathOf(keys []laneKey, tool string) string {
+	for _, k := range keys {
+		if k.tool == tool {
+			return k.path
+		}
+	}
+	for _, k := range keys {
+		if policy.Match(k.tool, tool) {
+			return k.path
+		}
+	}
+	return ""
 }
 
 // defaultMaxArgs bounds the arguments of a call whose server has no frame limit.
@@ -54,6 +87,7 @@ func NewGate(cfg *config.Config) *Gate {
 				sg.never = append(sg.never, tool)
 			}
 		}
+		sg.laneKey = laneKeys(s.LaneKey)
 		g.servers[s.Name] = sg
 	}
 	return g
@@ -110,7 +144,21 @@ func (g *Gate) visible(server, tool string) bool {
 
 // limits are the scheduling facts that the configuration gives a tool.
 func (g *Gate) limits(server, tool string) messages.ToolLimits {
-	return messages.ToolLimits{AbandonNever: policy.MatchAny(g.servers[server].never, tool)}
+	s := g.servers[server]
+	return messages.ToolLimits{AbandonNever: policy.MatchAny(s.never, tool), LaneKey: pathOf(s.laneKey, tool)}
+}
+
+// AbandonNever reports whether a fenced call of the tool is never to be abandoned.
+func (g *Gate) AbandonNever(server, tool string) bool { return g.limits(server, tool).AbandonNever }
+
+// LaneKey is the value that splits the lane of a tool's side effects; "" where the
+// tool has none, is read_only, or the arguments lack it. args is what CheckArgs
+// returned.
+func (g *Gate) LaneKey(t messages.Tool, args json.RawMessage) string {
+	if t.Limits.LaneKey == "" || t.Effect == messages.ReadOnly || len(args) == 0 {
+		return ""
+	}
+	return lane.KeyOf(t.Limits.LaneKey, args)
 }
 
 // schemaProblems says what of a tool's input schema is not used for the check.

@@ -22,6 +22,13 @@ type RouterConfig struct {
 	ListWait    time.Duration     // patience with a server that has not listed its tools yet
 	ClientQueue int               // what one client may have waiting; 0 = the default
 	Servers     func() *actor.PID // who hears RecycleServer, ServerDrained and WakeServer
+	// Journal records side effects before they are sent; nil for no journal.
+	Journal messages.Journal
+	// RunID names this life of the bridge in the journal.
+	RunID string
+	// Digest is the keyed digest of arguments that the journal's entries carry. It
+	// must be the one that the callers use. nil makes one for this run alone.
+	Digest Digest
 }
 
 // NewRouter returns the properties of the router: gate, lanes, the table of calls
@@ -43,6 +50,7 @@ func NewRouter(cfg RouterConfig) *actor.Props {
 	// calls in it outlive a restart.
 	core := dispatch.New(dispatch.Config{
 		Decide: cfg.Gate.Decide, CheckArgs: cfg.Gate.CheckArgs, ListWait: cfg.ListWait, ClientQueue: cfg.ClientQueue,
+		Journal: cfg.Journal != nil, RunID: cfg.RunID, Digest: cfg.Digest,
 	})
 	return actor.PropsFromProducer(func() actor.Actor { return &router{cfg: cfg, core: core} })
 }
@@ -112,6 +120,12 @@ func (r *router) do(ctx actor.Context, cmd dispatch.Command) {
 			alive: messages.CallProgress{Key: cmd.Exec.Key, Gen: cmd.Exec.Gen, CallID: cmd.Exec.CallID}}
 		cmd.Exec.Progress = p.report
 		ctx.Send(address(cmd.Session), messages.Execute{Exec: cmd.Exec})
+	case dispatch.Record:
+		r.record(ctx, cmd)
+	case dispatch.FindPrior:
+		r.find(ctx, cmd)
+	case dispatch.RecordOutcome:
+		r.cfg.Journal.Outcome(cmd.Record)
 	case dispatch.ToSession:
 		ctx.Send(address(cmd.Session), cmd.Message)
 	case dispatch.ToServers:
@@ -133,6 +147,46 @@ func (r *router) do(ctx actor.Context, cmd dispatch.Command) {
 	case dispatch.AnswerDrained:
 		offer(cmd.Done, struct{}{})
 	}
+}
+
+// record asks the journal, and brings its answer back as a message. A journal with
+// a bug says no: what it cannot promise is not sent.
+func (r *router) record(ctx actor.Context, cmd dispatch.Record) {
+	root, self := ctx.ActorSystem().Root, ctx.Self()
+	answer := messages.Recorded{CallID: cmd.Record.CallID, Attempt: cmd.Record.Attempt, Token: cmd.Token}
+	defer func() {
+		if p := recover(); p != nil {
+			r.cfg.Logger.Error("bug in the journal", "panic", p, "stack", string(debug.Stack()))
+			answer.Err = "bug in the bridge; its log has the details"
+			root.Send(self, answer)
+		}
+	}()
+	said := answer
+	r.cfg.Journal.Dispatch(cmd.Record, func(err error) {
+		answer := said
+		if err != nil {
+			answer.Err = err.Error()
+		}
+		root.Send(self, answer)
+	})
+}
+
+// find asks the journal about a key, which may take a while.
+func (r *router) find(ctx actor.Context, cmd dispatch.FindPrior) {
+	root, self, journal, logger := ctx.ActorSystem().Root, ctx.Self(), r.cfg.Journal, r.cfg.Logger
+	go func() {
+		m := messages.PriorFound{CallID: cmd.CallID, Token: cmd.Token}
+		defer func() {
+			if p := recover(); p != nil { // the call ends at its deadline: nobody can say what was sent before
+				logger.Error("bug in the journal", "panic", p, "stack", string(debug.Stack()))
+				return
+			}
+			root.Send(self, m)
+		}()
+		if e, ok := journal.Find(cmd.Client, cmd.Server, cmd.Tool, cmd.Key); ok {
+			m.Entry = &e
+		}
+	}()
 }
 
 // address is the session behind a handle: SessionUp brought it.

@@ -61,6 +61,10 @@ func receive[T any](t *testing.T, c <-chan T, what string) T {
 }
 
 func newRouterTest(t *testing.T, emit Emit) *routerTest {
+	return newRouterTestWith(t, emit, func(*RouterConfig) {})
+}
+
+func newRouterTestWith(t *testing.T, emit Emit, edit func(*RouterConfig)) *routerTest {
 	r := &routerTest{t: t, execs: make(chan messages.Exec, 64), cancels: make(chan messages.CancelExec, 64), servers: make(chan messages.Message, 64), logs: &syncBuffer{}}
 	logger := slog.New(slog.NewTextHandler(r.logs, nil))
 	r.sys = actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }))
@@ -77,8 +81,10 @@ func newRouterTest(t *testing.T, emit Emit) *routerTest {
 		}
 	}
 	cfg := &config.Config{HasPermissions: true, Permissions: []config.Rule{{Action: messages.Allow}}}
-	r.router = r.sys.Root.Spawn(NewRouter(RouterConfig{Gate: NewGate(cfg), Emit: emit, Logger: logger, ListWait: time.Second,
-		Servers: func() *actor.PID { return servers }}))
+	rc := RouterConfig{Gate: NewGate(cfg), Emit: emit, Logger: logger, ListWait: time.Second,
+		Servers: func() *actor.PID { return servers }}
+	edit(&rc)
+	r.router = r.sys.Root.Spawn(NewRouter(rc))
 	ready := make(chan struct{})
 	r.session = r.sys.Root.Spawn(actor.PropsFromFunc(func(c actor.Context) {
 		switch m := c.Message().(type) {

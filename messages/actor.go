@@ -20,7 +20,8 @@ type ServerLimits struct {
 	CallTimeout    time.Duration
 	AbandonAfter   time.Duration // 0 = never
 	ResultBytes    int64
-	Idle           bool // connect: lazy
+	Idle           bool   // connect: lazy
+	LaneGroup      string // servers of one group share one side-effect lane; "" for none
 }
 
 // Ladder is how a session is stopped: close stdin, wait StdinClose, SIGTERM the
@@ -41,6 +42,17 @@ type Submit struct {
 	Accepted time.Time
 	Checked  CheckedArgs
 	Reply    chan<- Outcome
+	// ArgsDigest is the keyed digest of the arguments, computed by the caller's
+	// goroutine on Checked.Args; "" lets the router compute it where it is needed.
+	ArgsDigest string
+	// Prior is what the journal knew of the call's idempotency key just before this
+	// message was sent; nil for nothing. It counts only where the router itself, who
+	// knows this run, has no word on the key. PriorServer and PriorTool (the server's
+	// own name) say which tool it was asked about; the router asks again, by itself,
+	// where that is not the tool that the call turns out to mean.
+	Prior       *JournalEntry
+	PriorServer string
+	PriorTool   string
 }
 
 // CheckedArgs is the argument check, done by the caller's goroutine on the snapshot
@@ -50,6 +62,7 @@ type CheckedArgs struct {
 	Version uint64          // 0 = not checked
 	Args    json.RawMessage // normalised: a JSON object
 	Err     string          // "" = fine
+	LaneKey string          // the value that splits the lane, see Tool.Limits.LaneKey
 }
 
 // Cancel asks to end a call. With Left the caller is gone, so a call that was
@@ -115,6 +128,37 @@ type CallProgress struct {
 	Key    Key
 	Gen    uint64
 	CallID string
+}
+
+// Recorded answers a DispatchRecord: the call may be handed out, or with Err, which
+// says why it is not durable, must not be. Token tells the answer from one to an
+// earlier call that had the same id.
+type Recorded struct {
+	CallID  string
+	Attempt int
+	Token   uint64
+	Err     string
+}
+
+// PriorFound answers the router's own question to the journal about a key.
+type PriorFound struct {
+	CallID string
+	Token  uint64
+	Entry  *JournalEntry // nil for nothing
+}
+
+// FenceAtStart says that the journal has an open side effect of an earlier life of
+// the bridge, of a server without a proof of death: its lane is held until Until
+// (zero = until the server is stopped), and then released with a possible_overlap.
+// It must be sent before the first SessionUp of that server to be of use, and may
+// be sent before the server is configured.
+type FenceAtStart struct {
+	Key    Key
+	CallID string
+	Tool   string // the server's own name
+	Client string
+	At     time.Time // when it was dispatched
+	Until  time.Time
 }
 
 // CatalogueChanged brings the registry's newest snapshot.
@@ -303,6 +347,9 @@ func (SessionLost) message()        {}
 func (SessionDown) message()        {}
 func (CallDone) message()           {}
 func (CallProgress) message()       {}
+func (Recorded) message()           {}
+func (PriorFound) message()         {}
+func (FenceAtStart) message()       {}
 func (CatalogueChanged) message()   {}
 func (DrainServer) message()        {}
 func (DrainAll) message()           {}

@@ -34,7 +34,8 @@ type CallTool struct {
 	Client string
 	// View binds the call to a view of the catalogue; "" for all.
 	View string
-	// IdempotencyKey joins repeated calls once the journal exists.
+	// IdempotencyKey makes repetitions of one call safe (semantics section 1): 1 to 256
+	// printable characters, "" for none. Its scope is client, server and tool.
 	IdempotencyKey string
 	// OnProgress receives the params object of each notifications/progress of the
 	// server, byte for byte but for the progressToken, in order, before the
@@ -150,12 +151,17 @@ type Reply struct {
 type CallState string
 
 // A call is queued, then running; `waiting` is a call for a server that has not
-// listed its tools yet, `fenced` one whose outcome was given but whose lane is held.
+// listed its tools yet, `recording` one that is sent as soon as the journal has it,
+// `joined` one that waits for the outcome of another with its idempotency key,
+// `fenced` one whose outcome was given but whose lane is held.
 const (
 	CallWaiting CallState = "waiting"
 	CallQueued  CallState = "queued"
 	CallRunning CallState = "running"
 	CallFenced  CallState = "fenced"
+
+	CallRecording CallState = "recording"
+	CallJoined    CallState = "joined"
 )
 
 // CallInfo is a row of `calls -o json`.
@@ -171,4 +177,8 @@ type CallInfo struct {
 	Client     string    `json:"client"`
 	Generation uint64    `json:"generation"`
 	Attempt    int       `json:"attempt"`
+	// LaneKey is the value (as JSON) that splits the lane, LaneGroup the servers that
+	// share it; "" where there is none.
+	LaneKey   string `json:"lane_key,omitempty"`
+	LaneGroup string `json:"lane_group,omitempty"`
 }

@@ -9,6 +9,8 @@
 //	server/<name> ServerConfigured, ServerStateChanged, SessionUp*, SessionDown, DrainServer ► router
 //	session ──────SessionLost─────────────────► router
 //	worker ───────CallDone, CallProgress──────► router
+//	journal ──────Recorded, PriorFound (by the router's own hand)──► router
+//	Bridge ───────FenceAtStart────────────────► router
 //	router ───────Execute, CancelExec─────────► session
 //	router ───────RecycleServer, ServerDrained, WakeServer ► servers ► server/<name>
 //	session ──────SessionSpawned, SessionReady, ToolsListed, SessionNoise, SessionLost, SessionEnded ► server/<name>

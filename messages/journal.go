@@ -27,6 +27,7 @@ type DispatchRecord struct {
 type OutcomeRecord struct {
 	CallID  string      `json:"call_id"`
 	RunID   string      `json:"run_id"`
+	Attempt int         `json:"attempt,omitempty"` // the last one that was recorded
 	Outcome OutcomeKind `json:"outcome"`
 	Code    Code        `json:"code,omitempty"`
 	At      time.Time   `json:"at"`
@@ -62,4 +63,27 @@ type JournalEntry struct {
 	Result     json.RawMessage `json:"-"`
 	RPCError   json.RawMessage `json:"-"`
 	Dropped    bool            `json:"-"`
+}
+
+// Recorder is what the router needs of the journal. Neither method blocks, and their
+// records become durable in the order of the calls.
+//
+// A call may be dispatched more than once: each attempt has a DispatchRecord of its
+// own, which opens the entry (again), and an OutcomeRecord closes whatever was
+// recorded of the call before it. An OutcomeRecord may come for a call whose
+// DispatchRecord failed: it takes back what may have reached the disk all the same.
+type Recorder interface {
+	// Dispatch makes the record durable and then calls done, once, from any goroutine;
+	// with an error when it cannot promise that.
+	Dispatch(r DispatchRecord, done func(error))
+	// Outcome appends the record; nobody waits for it.
+	Outcome(r OutcomeRecord)
+}
+
+// Journal is the whole of it, as the bridge uses it.
+type Journal interface {
+	Recorder
+	// Find returns the newest entry of an idempotency key, open ones included. It may
+	// block; the router never calls it on its own goroutine.
+	Find(client, server, tool, key string) (JournalEntry, bool)
 }

@@ -70,14 +70,17 @@ const (
 
 // Outcome is the one answer to a call.
 type Outcome struct {
-	CallID     string
+	CallID string
+	// FirstID is the call whose outcome this is, where an idempotency key joined the
+	// two; "" for a call's own outcome.
+	FirstID    string
 	Tool       string // the full local name, or what the caller asked for where it is unknown
 	Server     string
 	RemoteTool string
 	Effect     Effect
 	Kind       OutcomeKind
 	Code       Code
-	Message    string // why, for people; "" for ok
+	Message    string // why, for people; "" for an ok, unless a key joined it to another call
 	Hint       string // what to do about it; may be ""
 	ApprovalID string // with CodeApprovalRequired, once approvals exist
 
@@ -170,6 +173,8 @@ type outcomeJSON struct {
 	RanMS          float64         `json:"ran_ms"`
 	Deadline       *time.Time      `json:"deadline"`
 	DeadlineSource DeadlineSource  `json:"deadline_source"`
+	FirstID        string          `json:"first_call_id,omitempty"`
+	Note           string          `json:"note,omitempty"` // what the bridge has to say about an ok
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
@@ -187,7 +192,10 @@ func (o Outcome) MarshalJSON() ([]byte, error) {
 	j := outcomeJSON{CallID: o.CallID, Tool: o.Tool, Server: o.Server, RemoteTool: o.RemoteTool, Effect: o.Effect,
 		Outcome: o.Kind, Result: orNull(o.Result), Text: o.Text(), ContentCounts: o.ContentCounts(), Truncated: o.Truncated,
 		Error: o.errorObject(), Sent: o.Sent(), SafeToRetry: o.SafeToRetry(), Attempt: o.Attempt, Generation: o.Generation,
-		QueuedMS: ms(o.Queued), RanMS: ms(o.Ran), DeadlineSource: o.DeadlineSource}
+		QueuedMS: ms(o.Queued), RanMS: ms(o.Ran), DeadlineSource: o.DeadlineSource, FirstID: o.FirstID}
+	if o.Kind == OK {
+		j.Note = o.Message
+	}
 	if !o.Deadline.IsZero() {
 		j.Deadline = &o.Deadline
 	}
@@ -202,7 +210,7 @@ func (o *Outcome) UnmarshalJSON(b []byte) error {
 	}
 	*o = Outcome{CallID: j.CallID, Tool: j.Tool, Server: j.Server, RemoteTool: j.RemoteTool, Effect: j.Effect, Kind: j.Outcome,
 		Result: fromNull(j.Result), Truncated: j.Truncated, Attempt: j.Attempt, Generation: j.Generation,
-		Queued: time.Duration(j.QueuedMS * 1e6), Ran: time.Duration(j.RanMS * 1e6), DeadlineSource: j.DeadlineSource}
+		Queued: time.Duration(j.QueuedMS * 1e6), Ran: time.Duration(j.RanMS * 1e6), DeadlineSource: j.DeadlineSource, FirstID: j.FirstID, Message: j.Note}
 	if j.Deadline != nil {
 		o.Deadline = *j.Deadline
 	}

@@ -134,6 +134,9 @@ type Tool struct {
 // ToolLimits are the scheduling facts of one tool that configuration gives.
 type ToolLimits struct {
 	AbandonNever bool // a fenced call of this tool is never abandoned
+	// LaneKey is the path of the argument that splits the lane of the tool's side
+	// effects, names joined with dots: "path", "target.id"; "" for none.
+	LaneKey string
 }
 
 // toolJSON is the row of `tools -o json` (contract, section JSON).

@@ -47,6 +47,8 @@ type Bridge struct {
 	logs    *logbook
 	ends    *ends
 
+	journaling journaling
+
 	url         atomic.Pointer[string]
 	snapshot    atomic.Pointer[messages.Snapshot]
 	changed     changes       // of the snapshot
@@ -115,6 +117,8 @@ func Open(ctx context.Context, cfg *config.Config, opts ...Option) (*Bridge, err
 	if o.startupWait != nil {
 		b.wait = *o.startupWait
 	}
+	b.journaling = o.journaling
+	b.journaling.complete()
 	b.url.Store(&o.url)
 	b.snapshot.Store(&messages.Snapshot{Catalogue: messages.NewCatalogue(0, nil, nil, nil), Issues: cfg.Issues})
 	for _, f := range o.hooks {
@@ -179,7 +183,7 @@ func (b *Bridge) start(ctx context.Context, o options) error {
 			cfg: b.cfg, runID: b.runID, version: o.version, stateDir: o.stateDir, dial: dial, spawner: b.spawner,
 			starts: b.starts, ends: b.ends, emit: b.hub.emit, logs: b.logs, log: b.log, nextGen: func() uint64 { return gen.Add(1) },
 		},
-		gate: b.gate, publish: b.publish, fast: b.fast, servers: &atomic.Pointer[actor.PID]{},
+		gate: b.gate, journaling: &b.journaling, publish: b.publish, fast: b.fast, servers: &atomic.Pointer[actor.PID]{},
 		up: up, began: began, down: b.down,
 	}
 	b.system = newSystem(b.log)

@@ -26,7 +26,8 @@ func (b *Bridge) Call(ctx context.Context, call messages.CallTool) messages.Outc
 		call.Deadline = d
 	}
 	reply := make(chan messages.Outcome, 1)
-	m := messages.Submit{Call: call, Accepted: time.Now(), Checked: b.check(call), Reply: reply}
+	m := messages.Submit{Call: call, Accepted: time.Now(), Reply: reply}
+	b.readyToSubmit(&m)
 	if !b.submit(m) {
 		return refused(call)
 	}
@@ -57,25 +58,6 @@ func (b *Bridge) submit(m messages.Submit) bool {
 	}
 	b.send(b.refs.Router, m)
 	return true
-}
-
-// check validates the arguments here, on the caller's goroutine, so that the router
-// need not. Whether it may be called at all is the router's to decide.
-func (b *Bridge) check(call messages.CallTool) messages.CheckedArgs {
-	cat := b.Catalogue()
-	tool, ok := cat.Lookup(call.Tool)
-	if call.Server != "" {
-		tool, ok = cat.LookupRemote(call.Server, call.Tool)
-	}
-	if !ok {
-		return messages.CheckedArgs{}
-	}
-	args, err := b.gate.CheckArgs(tool, call.Args)
-	c := messages.CheckedArgs{Version: cat.Version, Args: args}
-	if err != nil {
-		c.Err = err.Error()
-	}
-	return c
 }
 
 func outcomeFor(call messages.CallTool, kind messages.OutcomeKind, code messages.Code, why string) messages.Outcome {

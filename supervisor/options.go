@@ -22,6 +22,7 @@ type options struct {
 	hooks       []func(messages.Event)
 	dial        upstream.DialFunc
 	gateway     gateway.Options
+	journaling  journaling
 }
 
 // WithStartupWait makes Open wait until every server that is started at once has

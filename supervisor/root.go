@@ -18,13 +18,14 @@ import (
 // there is only protoactor's guardian, which ends the process.
 type root struct {
 	*shared
-	gate    *actors.Gate
-	publish func(*messages.Snapshot)
-	fast    *ownGoroutine
-	servers *atomic.Pointer[actor.PID] // the router asks for it once it is there
-	up      chan<- actors.Refs         // capacity one: the tree stands
-	began   chan struct{}              // closed when every server has announced itself
-	down    chan<- struct{}            // closed when nothing of the tree is left
+	gate       *actors.Gate
+	journaling *journaling
+	publish    func(*messages.Snapshot)
+	fast       *ownGoroutine
+	servers    *atomic.Pointer[actor.PID] // the router asks for it once it is there
+	up         chan<- actors.Refs         // capacity one: the tree stands
+	began      chan struct{}              // closed when every server has announced itself
+	down       chan<- struct{}            // closed when nothing of the tree is left
 
 	refs actors.Refs
 }
@@ -49,7 +50,11 @@ func (r *root) Receive(c actor.Context) {
 func (r *root) started(c actor.Context) {
 	r.refs.Router = r.spawn(c, "router", actors.NewRouter(actors.RouterConfig{
 		Gate: r.gate, Emit: r.emit, Logger: r.log, ListWait: r.cfg.ListWait, ClientQueue: r.cfg.Clients.Queue, Servers: r.servers.Load,
+		Journal: r.journaling.journal, RunID: r.runID, Digest: r.journaling.digest,
 	}), actor.WithDispatcher(r.fast))
+	for _, f := range r.journaling.fences(r.cfg, r.gate, time.Now()) { // before any server can take a call
+		c.Send(r.refs.Router, f)
+	}
 	r.refs.Registry = r.spawn(c, "registry", actors.NewRegistry(actors.RegistryConfig{
 		Config: r.cfg, Publish: r.publish, Emit: r.emit, Router: r.refs.Router, Logger: r.log, Gate: r.gate,
 	}), actor.WithReceiverMiddleware(r.stacks))

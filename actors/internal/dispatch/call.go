@@ -14,6 +14,8 @@ const (
 	checking state = iota // within the step that brought it
 	waiting               // for its server's first list
 	queued
+	joined    // waits for the outcome of another call with its idempotency key
+	recording // has its place, and is handed out when its record is durable
 	running
 	fenced // settled, but it holds its place
 )
@@ -22,6 +24,10 @@ func (s state) shown() messages.CallState {
 	switch s {
 	case queued:
 		return messages.CallQueued
+	case joined:
+		return messages.CallJoined
+	case recording:
+		return messages.CallRecording
 	case running:
 		return messages.CallRunning
 	case fenced:
@@ -39,7 +45,8 @@ type call struct {
 	accepted time.Time
 	state    state
 	settled  bool
-	announce bool // call_accepted was emitted
+	announce bool  // call_accepted was emitted
+	size     int64 // of what waits
 	client   *client
 	waits    bool // counted as waiting for its client
 
@@ -53,6 +60,18 @@ type call struct {
 	abandonNever bool
 	rule         string
 	args         json.RawMessage
+	laneKey      string // see lane.KeyOf
+
+	// The idempotency key and the journal.
+	digest   string // of the arguments, where somebody asks for it
+	prior    *messages.JournalEntry
+	priorOf  string    // the tool that the journal was asked about
+	finding  uint64    // waiting: the journal is being asked; the token
+	keyed    *keyEntry // of the owner of a key, while it has no outcome
+	joiners  []*call   // who waits for its outcome
+	first    *call     // joined: whose outcome it waits for
+	recorded bool      // its entry in the journal is open
+	token    uint64    // recording: of the record
 
 	deadline  time.Time
 	source    messages.DeadlineSource
@@ -61,10 +80,12 @@ type call struct {
 	// The attempt.
 	attempt  int
 	gen      uint64
+	sent     int    // the last attempt that was handed out
+	sentGen  uint64 // and to whom
 	session  SessionRef
 	out      bool // its worker is not back
 	boundary *messages.Boundary
-	first    messages.Boundary // of the first attempt, to save an allocation
+	inline   messages.Boundary // of the first attempt, to save an allocation
 	retried  bool              // the one repetition after a byte may have left is spent
 	lostAs   messages.Code     // what the outcome would have been without it
 	refused  int               // times in a row that a live session did not enter
@@ -75,6 +96,7 @@ type call struct {
 	// The fence.
 	void    bool // settled as not sent: it holds its place only until its worker is back
 	orphan  bool // its incarnation is over without proof
+	earlier bool // it is of an earlier life of the bridge, and of no incarnation of this one
 	overdue bool // abandon_after is over
 
 	// The ghost: an earlier attempt that may still be worked on.
@@ -90,13 +112,11 @@ type call struct {
 }
 
 func newCall(m messages.Submit) *call {
-	cl := &call{id: m.Call.ID, req: m.Call, reply: m.Reply, accepted: m.Accepted}
+	cl := &call{id: m.Call.ID, req: m.Call, reply: m.Reply, accepted: m.Accepted, digest: m.ArgsDigest, prior: m.Prior, priorOf: toolName(m.PriorServer, m.PriorTool),
+		size: int64(len(m.Call.Args) + len(m.Call.Meta))}
 	cl.alarm = alarm{index: -1, call: cl}
 	return cl
 }
-
-// bytes is what a waiting call costs.
-func (cl *call) bytes() int64 { return int64(len(cl.req.Args) + len(cl.req.Meta)) }
 
 // enter moves the call to another state and books the time that it spent.
 func (c *Core) enter(cl *call, s state) {
@@ -110,13 +130,17 @@ func (c *Core) enter(cl *call, s state) {
 }
 
 // client counts what one client has waiting over all servers.
-type client struct{ waits int }
+type client struct {
+	waits int
+	bytes int64
+}
 
 // countIn books a call that waits on its client.
 func (c *Core) countIn(cl *call) {
 	if !cl.waits {
 		cl.waits = true
 		cl.client.waits++
+		cl.client.bytes += cl.size
 	}
 }
 
@@ -124,7 +148,21 @@ func (c *Core) countOut(cl *call) {
 	if cl.waits {
 		cl.waits = false
 		cl.client.waits--
+		cl.client.bytes -= cl.size
 	}
+}
+
+// clientFull reports whether one more may not wait for the call's client.
+func (c *Core) clientFull(cl *call) bool {
+	return !cl.waits && (cl.client.waits >= c.cfg.ClientQueue || cl.client.bytes+cl.size > c.cfg.ClientQueueBytes)
+}
+
+func (c *Core) clientOverload(cl *call, after time.Duration) verdict {
+	what := "calls"
+	if cl.client.waits < c.cfg.ClientQueue {
+		what = "bytes"
+	}
+	return overloaded("client "+quote(cl.req.Client)+" has as many "+what+" waiting as it may", after)
 }
 
 func (c *Core) clientOf(name string) *client {
@@ -153,7 +191,9 @@ type verdict struct {
 	result     json.RawMessage
 	rpcError   json.RawMessage
 	retryAfter time.Duration
-	quiet      bool // a dry run: nothing happened that the history should know
+	truncated  bool
+	of         *messages.Outcome // whose outcome it is, where a key says so
+	quiet      bool              // a dry run: nothing happened that the history should know
 }
 
 // settle gives the call its one outcome. It does not free what the call holds.
@@ -171,16 +211,24 @@ func (c *Core) settle(cl *call, v verdict) {
 	o := messages.Outcome{
 		CallID: cl.id, Tool: cl.tool, Server: cl.key.Server, RemoteTool: cl.remote, Effect: cl.effect,
 		Kind: v.kind, Code: v.code, Message: v.message, Hint: v.hint, Result: v.result, RPCError: v.rpcError,
-		Attempt: cl.attempt, Generation: cl.gen, Queued: cl.queuedFor, Ran: cl.ranFor,
+		Attempt: cl.sent, Generation: cl.sentGen, Queued: cl.queuedFor, Ran: cl.ranFor, Truncated: v.truncated,
 		Deadline: cl.deadline, DeadlineSource: cl.source, RetryAfter: v.retryAfter,
 	}
+	if f := v.of; f != nil {
+		o.FirstID, o.Attempt, o.Generation, o.Truncated = f.CallID, f.Attempt, f.Generation, o.Truncated || f.Truncated
+		if f.FirstID != "" {
+			o.FirstID = f.FirstID
+		}
+	}
+	c.closeRecord(cl, o)
 	c.do(Settle{cl.reply, o})
+	defer c.conclude(cl, o)
 	if v.quiet {
 		return
 	}
 	e := c.event(messages.EventCallSettled, cl)
 	e.Tool, e.Effect, e.Client = short(cl.tool), effectName(cl), cl.req.Client
-	e.Outcome, e.Code, e.Attempt, e.Generation = v.kind.String(), v.code, cl.attempt, cl.gen
+	e.Outcome, e.Code, e.Attempt, e.Generation = v.kind.String(), v.code, o.Attempt, o.Generation
 	e.QueuedMS, e.RanMS = ms(cl.queuedFor), ms(cl.ranFor)
 	c.do(Emit{e})
 }
@@ -188,7 +236,7 @@ func (c *Core) settle(cl *call, v verdict) {
 // truth takes back a not_sent that is true of the last attempt only: when an
 // earlier one may have left, nobody knows.
 func (cl *call) truth(v verdict) verdict {
-	if !cl.retried || v.kind != messages.NotSent {
+	if !cl.retried || v.kind != messages.NotSent && v.kind != messages.Rejected {
 		return v
 	}
 	code := cl.lostAs
@@ -220,6 +268,10 @@ func (c *Core) forget(cl *call) {
 	case queued:
 		cl.server.lane.Remove(cl.id)
 		c.touch(cl.server)
+	case joined:
+		cl.unjoin()
+	case recording:
+		c.free(cl)
 	case running:
 		c.landed(cl)
 		c.free(cl)

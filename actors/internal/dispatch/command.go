@@ -19,6 +19,24 @@ type Execute struct {
 	OnProgress func(params json.RawMessage)
 }
 
+// Record asks the journal to make a dispatch durable; the shell answers with a
+// messages.Recorded that carries the token.
+type Record struct {
+	Token  uint64
+	Record messages.DispatchRecord
+}
+
+// RecordOutcome gives the journal the outcome of a recorded call. Nobody waits for it.
+type RecordOutcome struct{ Record messages.OutcomeRecord }
+
+// FindPrior asks the journal about an idempotency key, off the router's goroutine;
+// the shell answers with a messages.PriorFound that carries the token.
+type FindPrior struct {
+	Token                     uint64
+	CallID                    string
+	Client, Server, Tool, Key string
+}
+
 // ToSession sends a message to a session.
 type ToSession struct {
 	Session SessionRef
@@ -56,6 +74,9 @@ type AnswerFound struct {
 type AnswerDrained struct{ Done chan<- struct{} }
 
 func (Execute) command()       {}
+func (Record) command()        {}
+func (RecordOutcome) command() {}
+func (FindPrior) command()     {}
 func (ToSession) command()     {}
 func (ToServers) command()     {}
 func (Settle) command()        {}

@@ -22,14 +22,19 @@
 //	           queued ◄───────┘
 //	            │  ▲ NotEntered, or one retry of what the operator declared harmless
 //	            ▼  │
+//	      (recording) side effects, where there is a journal: see record.go
+//	            │
 //	           running ──► settled, forgotten
 //	            └────────► settled, fenced ──► forgotten
 //
-// The checks come in the order known, in view, allowed, arguments, admitted, sent.
+// The checks come in the order known, in view, allowed, arguments, admitted, sent;
+// what an idempotency key says (key.go) comes before admission.
 // Every arrow into settled goes through settle.
 package dispatch
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"strconv"
@@ -54,10 +59,23 @@ type Config struct {
 	ListWait time.Duration
 	// ClientQueue bounds what one client has waiting over all servers; 0 = 1024.
 	ClientQueue int
+	// ClientQueueBytes is the same in bytes of arguments; 0 = 64 MiB.
+	ClientQueueBytes int64
+	// Journal says that there is a journal: a side effect is handed out only after its
+	// Record was answered.
+	Journal bool
+	// RunID names this life of the bridge in the journal.
+	RunID string
+	// Digest is the keyed digest of arguments; nil for one without a key, which serves
+	// where nothing outlives the run.
+	Digest func(args json.RawMessage) string
 }
 
 // defaultClientQueue is the contract's `clients.queue`.
-const defaultClientQueue = 1024
+const (
+	defaultClientQueue      = 1024
+	defaultClientQueueBytes = 64 << 20
+)
 
 // Core is the router's state. Make one with New; it is not safe for concurrent use.
 type Core struct {
@@ -68,8 +86,12 @@ type Core struct {
 	catalogue *messages.Catalogue
 	calls     map[string]*call // everything that is not forgotten
 	servers   map[messages.Key]*server
-	order     []*server // by name, for everything that must be repeatable
+	order     []*server               // by name, for everything that must be repeatable
+	groups    map[string]*group       // by lane_group
+	early     []messages.FenceAtStart // of servers that are not configured yet
 	clients   map[string]*client
+	keys      keyIndex
+	tokens    uint64  // of records
 	waiting   []*call // for a server's first list, in order of arrival
 	waitBytes int64
 	timers    timers
@@ -87,6 +109,12 @@ func New(cfg Config) *Core {
 	if cfg.ClientQueue <= 0 {
 		cfg.ClientQueue = defaultClientQueue
 	}
+	if cfg.ClientQueueBytes <= 0 {
+		cfg.ClientQueueBytes = defaultClientQueueBytes
+	}
+	if cfg.Digest == nil {
+		cfg.Digest = plainDigest
+	}
 	if cfg.Decide == nil { // the gate fails closed
 		cfg.Decide = func(messages.Tool, string, string) (messages.Permission, string) {
 			return messages.Deny, "default"
@@ -99,7 +127,14 @@ func New(cfg Config) *Core {
 	}
 	return &Core{
 		cfg: cfg, calls: map[string]*call{}, servers: map[messages.Key]*server{}, clients: map[string]*client{},
+		groups: map[string]*group{}, keys: keyIndex{known: map[keyScope]*keyEntry{}},
 	}
+}
+
+// plainDigest tells arguments apart within one run.
+func plainDigest(args json.RawMessage) string {
+	sum := sha256.Sum256(args)
+	return hex.EncodeToString(sum[:])
 }
 
 // Step takes one message and says what is to be done, in order. from is the sender
@@ -171,6 +206,9 @@ func (c *Core) crash(cl *call) {
 			c.fence(cl)
 			return
 		}
+		if cl.state == joined {
+			v.kind = messages.OutcomeUnknown
+		}
 		c.end(cl, v)
 	})
 }
@@ -209,6 +247,12 @@ func (c *Core) handle(m messages.Message, from SessionRef) {
 		c.sessionLost(m)
 	case messages.SessionDown:
 		c.sessionDown(m)
+	case messages.Recorded:
+		c.onRecord(m)
+	case messages.PriorFound:
+		c.priorFound(m)
+	case messages.FenceAtStart:
+		c.fenceAtStart(m)
 	case messages.CatalogueChanged:
 		c.catalogueChanged(m)
 	case messages.DrainServer:
@@ -247,8 +291,19 @@ func (c *Core) finish() {
 	}
 }
 
-// touch notes that a server's lane may have something to start.
+// touch notes that a server's lane, and those of its group, may have something to
+// start.
 func (c *Core) touch(s *server) {
+	if s.group == nil {
+		c.mark(s)
+		return
+	}
+	for _, m := range s.group.servers {
+		c.mark(m)
+	}
+}
+
+func (c *Core) mark(s *server) {
 	if !s.dirty {
 		s.dirty = true
 		c.dirty = append(c.dirty, s)
@@ -259,17 +314,25 @@ func (c *Core) do(cmd Command) { c.out = append(c.out, cmd) }
 
 // pump starts the calls that may start now.
 func (c *Core) pump(s *server) {
-	if !s.open() {
-		s.lane.Pause()
-		return
+	if s.lane.Paused() == s.open() { // it has a say in its group, or has none any more
+		c.shut(s)
+		c.touch(s)
 	}
-	s.lane.Resume()
 	for {
 		it, ok := s.lane.Next()
 		if !ok {
 			return
 		}
 		c.start(s, c.calls[it.ID])
+	}
+}
+
+// shut pauses the lane of a server that is not open.
+func (c *Core) shut(s *server) {
+	if s.open() {
+		s.lane.Resume()
+	} else {
+		s.lane.Pause()
 	}
 }
 

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -47,9 +48,9 @@ func (c *Core) Close(now time.Time) []Command {
 	c.begin(now)
 	c.closed = true
 	const why, hint = "the bridge was stopped", "start it again: nothing of the call was sent"
-	for _, cl := range c.calls {
-		switch {
-		case cl.settled:
+	for _, id := range slices.Sorted(maps.Keys(c.calls)) { // the same order each time
+		switch cl := c.calls[id]; {
+		case cl.settled || cl.state == joined: // who joined is settled with the first
 		case cl.state == running && !cl.boundary.Void():
 			c.settle(cl, unknownOutcome(cl, messages.CodeConnectionLost, why+" before an answer came"))
 		default:
@@ -61,6 +62,7 @@ func (c *Core) Close(now time.Time) []Command {
 	}
 	c.calls, c.timers, c.waiting, c.drained, c.inFlight = map[string]*call{}, nil, nil, nil, 0
 	clear(c.servers)
+	clear(c.groups)
 	c.order, c.dirty = nil, nil
 	return c.out
 }
@@ -72,6 +74,13 @@ func (c *Core) report() messages.CallsReport {
 		info := c.info(cl)
 		info.Position = i + 1
 		r.Calls = append(r.Calls, info)
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.calls)) {
+		if cl := c.calls[id]; cl.state == joined {
+			info := c.info(cl)
+			info.BlockedBy = append(info.BlockedBy, cl.first.id)
+			r.Calls = append(r.Calls, info)
+		}
 	}
 	for _, s := range c.order {
 		if s.removed && s.lane.Empty() {
@@ -101,6 +110,9 @@ func (c *Core) info(cl *call) messages.CallInfo {
 	}
 	if cl.remote != "" {
 		info.Lane = laneOf(cl.effect).String()
+	}
+	if laneIsEffect(cl) && cl.server != nil {
+		info.LaneKey, info.LaneGroup = short(cl.laneKey), cl.server.limits.LaneGroup
 	}
 	return info
 }

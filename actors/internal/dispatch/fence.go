@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"mcpbridge/actors/internal/lane"
 	"mcpbridge/messages"
 )
 
@@ -141,6 +142,8 @@ func (c *Core) leave(cl *call) {
 	case cl.state == running:
 		c.landed(cl)
 		cl.server.lane.Fence(cl.id)
+	case cl.state == recording:
+		cl.server.lane.Fence(cl.id)
 	case cl.state == queued:
 		cl.server.lane.Occupy(cl.id)
 		c.touch(cl.server)
@@ -159,6 +162,8 @@ func (c *Core) exorcise(s *server, gen uint64) {
 	for _, id := range s.lane.AppendWaiting(s.lane.AppendActive(nil)) {
 		if cl := c.calls[id]; cl.ghost && cl.ghostGen == gen {
 			cl.ghost = false
+			s.lane.Haunt(id, false)
+			c.touch(s)
 		}
 	}
 }
@@ -213,4 +218,46 @@ func (c *Core) recycleReason(s *server) string {
 		return fmt.Sprintf("%d reads got no answer and hold every place", reads)
 	}
 	return effect
+}
+
+// fenceAtStart holds the lane for a call of an earlier life of the bridge that its
+// server may still work on.
+func (c *Core) fenceAtStart(m messages.FenceAtStart) {
+	c.early = append(c.early, m)
+	if s := c.servers[m.Key]; s != nil && !s.removed {
+		c.holdEarlier(s)
+	}
+}
+
+// holdEarlier takes up what came before the server was configured.
+func (c *Core) holdEarlier(s *server) {
+	if len(c.early) == 0 {
+		return
+	}
+	rest := c.early[:0]
+	for _, m := range c.early {
+		switch {
+		case m.Key != s.key:
+			rest = append(rest, m)
+		case !m.Until.IsZero() && !m.Until.After(c.now), c.calls[m.CallID] != nil: // over, or known already
+		default:
+			c.hold(s, m)
+		}
+	}
+	clear(c.early[len(rest):])
+	c.early = rest
+}
+
+// hold makes the row of such a call: settled long ago, of no incarnation of this run.
+func (c *Core) hold(s *server, m messages.FenceAtStart) {
+	cl := &call{id: m.CallID, req: messages.CallTool{Client: m.Client}, accepted: m.At, state: fenced, since: c.now, settled: true, orphan: true, earlier: true,
+		server: s, key: s.key, tool: toolName(s.key.Server, m.Tool), remote: m.Tool, effect: messages.SideEffect, client: c.clientOf(m.Client)}
+	cl.alarm = alarm{index: -1, call: cl}
+	if cl.accepted.IsZero() {
+		cl.accepted = c.now
+	}
+	c.calls[cl.id] = cl
+	s.lane.Hold(lane.Item{ID: cl.id, Class: lane.SideEffect, Client: m.Client})
+	c.timers.set(&cl.alarm, m.Until)
+	c.do(Emit{c.event(messages.EventLaneHeld, cl)})
 }

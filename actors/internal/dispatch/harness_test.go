@@ -47,22 +47,26 @@ func catalogue(version uint64, known map[string]bool, tools ...messages.Tool) *m
 
 // harness drives a Core through virtual time and keeps what it said.
 type harness struct {
-	t       testing.TB
-	core    *Core
-	now     time.Time
-	wake    time.Time
-	ids     map[chan<- messages.Outcome]string
-	settled map[string]messages.Outcome
-	execs   []messages.Exec
-	cancels []messages.CancelExec
-	servers []messages.Message
-	events  []messages.Event
-	drained int
-	decide  func(messages.Tool, string, string) (messages.Permission, string)
-	checks  int // how often CheckArgs ran
+	t        testing.TB
+	core     *Core
+	now      time.Time
+	wake     time.Time
+	ids      map[chan<- messages.Outcome]string
+	settled  map[string]messages.Outcome
+	execs    []messages.Exec
+	cancels  []messages.CancelExec
+	servers  []messages.Message
+	events   []messages.Event
+	drained  int
+	records  []Record
+	outcomes []messages.OutcomeRecord
+	finds    []FindPrior
+	decide   func(messages.Tool, string, string) (messages.Permission, string)
+	checks   int // how often CheckArgs ran
 	// onSettle and onExecute see each of them as it happens.
 	onSettle  func(messages.Outcome)
 	onExecute func(Execute)
+	onCommand func(Command)
 }
 
 func newHarness(t testing.TB, edit func(*Config)) *harness {
@@ -108,12 +112,17 @@ func ready(t testing.TB, edit func(*messages.ServerLimits)) *harness {
 	if edit != nil {
 		edit(&l)
 	}
+	h.ready(l)
+	return h
+}
+
+// ready brings fs up.
+func (h *harness) ready(l messages.ServerLimits) {
 	h.step(messages.ServerConfigured{Key: fs, Limits: l})
 	h.step(messages.CatalogueChanged{Catalogue: catalogue(1, map[string]bool{"fs": true}, standard()...)})
 	h.state(messages.StateStarting, "")
 	h.up(1)
 	h.state(messages.StateReady, "")
-	return h
 }
 
 func (h *harness) step(m messages.Message) {
@@ -124,7 +133,16 @@ func (h *harness) step(m messages.Message) {
 func (h *harness) take(out []Command) {
 	h.t.Helper()
 	for _, cmd := range out {
+		if h.onCommand != nil {
+			h.onCommand(cmd)
+		}
 		switch cmd := cmd.(type) {
+		case Record:
+			h.records = append(h.records, cmd)
+		case RecordOutcome:
+			h.outcomes = append(h.outcomes, cmd.Record)
+		case FindPrior:
+			h.finds = append(h.finds, cmd)
 		case Settle:
 			id := h.ids[cmd.Reply]
 			if _, twice := h.settled[id]; twice || id == "" {

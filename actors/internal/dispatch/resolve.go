@@ -71,17 +71,17 @@ func (c *Core) await(cl *call, hope []*server) {
 		c.end(cl, verdict{kind: messages.NotSent, code: messages.CodeExpired,
 			message: "the call's deadline had passed before it could be sent", hint: hintDeadline(cl)})
 		return
-	case cl.client.waits >= c.cfg.ClientQueue:
-		c.end(cl, overloaded("client "+quote(cl.req.Client)+" has as many calls waiting as it may", c.cfg.ListWait))
+	case c.clientFull(cl):
+		c.end(cl, c.clientOverload(cl, c.cfg.ListWait))
 		return
-	case len(c.waiting) >= maxAwaiting || c.waitBytes+cl.bytes() > maxAwaitingBytes:
+	case len(c.waiting) >= maxAwaiting || c.waitBytes+cl.size > maxAwaitingBytes:
 		c.end(cl, overloaded("too many calls wait for servers to list their tools", c.cfg.ListWait))
 		return
 	}
 	c.enter(cl, waiting)
 	c.calls[cl.id] = cl
 	c.waiting = append(c.waiting, cl)
-	c.waitBytes += cl.bytes()
+	c.waitBytes += cl.size
 	c.countIn(cl)
 	if !cl.req.DryRun {
 		c.announce(cl)
@@ -100,14 +100,14 @@ const (
 func (c *Core) unwait(cl *call) {
 	if i := slices.Index(c.waiting, cl); i >= 0 {
 		c.waiting = slices.Delete(c.waiting, i, i+1)
-		c.waitBytes -= cl.bytes()
+		c.waitBytes -= cl.size
 	}
 }
 
 // retryWaiting looks again for the tools that were not known.
 func (c *Core) retryWaiting() {
 	for _, cl := range slices.Clone(c.waiting) {
-		if cl.settled || cl.state != waiting {
+		if cl.settled || cl.state != waiting || cl.finding != 0 {
 			continue
 		}
 		c.current = cl

@@ -148,9 +148,36 @@ func (s *scanner) word() {
 	}
 }
 
+// stub is a result object that says why there is no other.
+func stub(text string) json.RawMessage {
+	type content struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	}
+	b, err := json.Marshal(struct {
+		Content []content `json:"content"`
+		IsError bool      `json:"isError"`
+	}{Content: []content{{"text", text}}})
+	if err != nil { // strings only: cannot happen
+		return json.RawMessage(`{"content":[]}`)
+	}
+	return b
+}
+
+func detail(what, name string) string {
+	if name == "" {
+		return ""
+	}
+	return " (" + what + name + ")"
+}
+
 // dryRun describes what would become of a call that all checks let pass.
 func (c *Core) dryRun(cl *call) verdict {
 	s, line := cl.server, laneOf(cl.effect).String()
+	key, name := "", ""
+	if laneIsEffect(cl) {
+		key, name = short(cl.laneKey), s.limits.LaneGroup
+	}
 	state := s.state
 	if s.draining {
 		state = messages.StateDraining
@@ -167,15 +194,17 @@ func (c *Core) dryRun(cl *call) verdict {
 		Server   string `json:"server"`
 		Tool     string `json:"tool"`
 		State    string `json:"state"`
+		Key      string `json:"lane_key,omitempty"`
+		Group    string `json:"lane_group,omitempty"`
 	}
-	text := toolName(s.key.Server, cl.remote) + " would run as " + cl.effect.String() + " in the " + line + " lane of " + s.key.String() +
+	text := toolName(s.key.Server, cl.remote) + " would run as " + cl.effect.String() + " in the " + line + " lane" + detail("for key ", key) + detail("shared with group ", name) + " of " + s.key.String() +
 		" (" + state.String() + "); allowed by " + ruleName(cl.rule) + ". Nothing was sent."
 	b, err := json.Marshal(struct {
 		Content    []content  `json:"content"`
 		Structured structured `json:"structuredContent"`
 	}{
 		[]content{{"text", text}},
-		structured{messages.Allow.String(), cl.rule, cl.effect.String(), line, s.key.Server, cl.remote, state.String()},
+		structured{messages.Allow.String(), cl.rule, cl.effect.String(), line, s.key.Server, cl.remote, state.String(), key, name},
 	})
 	if err != nil { // strings only: cannot happen
 		return verdict{kind: messages.NotSent, code: messages.CodeInternal, message: err.Error(), hint: hintReport, quiet: true}

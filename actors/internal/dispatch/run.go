@@ -6,14 +6,25 @@ import (
 	"mcpbridge/messages"
 )
 
-// start hands one attempt to the server's session.
+// start begins one attempt: the lane has given the call its place.
 func (c *Core) start(s *server, cl *call) {
 	c.current = cl
 	c.countOut(cl)
-	c.enter(cl, running)
 	cl.attempt++
-	cl.gen, cl.session, cl.held, cl.out = s.gen, s.session, false, true
-	cl.boundary = &cl.first
+	cl.gen, cl.session, cl.held = s.gen, s.session, false
+	if c.cfg.Journal && laneIsEffect(cl) {
+		c.record(cl)
+	} else {
+		c.send(s, cl)
+	}
+	c.current = nil
+}
+
+// send hands the attempt to the server's session.
+func (c *Core) send(s *server, cl *call) {
+	c.enter(cl, running)
+	cl.out, cl.sent, cl.sentGen = true, cl.attempt, cl.gen
+	cl.boundary = &cl.inline
 	if cl.attempt > 1 {
 		cl.boundary = new(messages.Boundary)
 	}
@@ -26,14 +37,17 @@ func (c *Core) start(s *server, cl *call) {
 	e := c.event(messages.EventCallDispatched, cl)
 	e.Attempt, e.Generation = cl.attempt, cl.gen
 	c.do(Emit{e})
-	c.current = nil
 }
 
 // callDone takes the reply of an attempt, once. One that is not the present attempt
-// of a call is nobody's any more.
+// of a call is nobody's any more: an answer that it brings is counted as late.
 func (c *Core) callDone(m messages.CallDone) {
 	cl := c.calls[m.CallID]
 	if cl == nil || cl.key != m.Key || cl.gen != m.Gen || cl.attempt != m.Attempt || !cl.out {
+		if isAnswer(m.Reply) {
+			c.do(Emit{messages.Event{Time: c.now, Type: messages.EventReplyLate, Server: m.Key.Server, Instance: m.Key.Instance,
+				CallID: m.CallID, Generation: m.Gen}})
+		}
 		return
 	}
 	cl.out = false
@@ -46,9 +60,24 @@ func (c *Core) callDone(m messages.CallDone) {
 		c.answered(cl, m.Reply)
 	case fenced:
 		c.late(cl, m.Reply)
-	case checking, waiting, queued: // its incarnation was declared over before
+	case checking, waiting, queued, joined, recording: // its incarnation was declared over before
+		if isAnswer(m.Reply) {
+			e := c.event(messages.EventReplyLate, cl)
+			e.Generation = m.Gen
+			c.do(Emit{e})
+		}
 	}
 	c.current = nil
+}
+
+// isAnswer reports whether a server's answer is dropped with the reply.
+func isAnswer(r messages.Reply) bool {
+	switch r.Kind {
+	case messages.ReplyResult, messages.ReplyError, messages.ReplyTooLarge, messages.ReplyProtocol:
+		return true
+	default:
+		return false
+	}
 }
 
 // answered decides what the reply to a running attempt means.
@@ -163,11 +192,18 @@ func (c *Core) mayRetry(cl *call) bool {
 	return ok
 }
 
-// requeue puts a running call back to its place in the line.
+// requeue puts a call that was started back into line.
 func (c *Core) requeue(cl *call, why string, held bool) {
-	c.landed(cl)
+	if cl.state == running {
+		c.landed(cl)
+	}
+	c.touch(cl.server)
+	c.takeBack(cl)
 	c.enter(cl, queued)
 	cl.server.lane.Requeue(cl.id, held)
+	if cl.ghost {
+		cl.server.lane.Haunt(cl.id, true)
+	}
 	c.countIn(cl)
 	c.wake(cl.server)
 	e := c.event(messages.EventCallRequeued, cl)
@@ -192,8 +228,10 @@ func (c *Core) cancel(m messages.Cancel) {
 		c.do(Emit{c.event(messages.EventCallCancel, cl)})
 	}
 	switch cl.state {
-	case checking, waiting, queued:
+	case checking, waiting, queued, recording:
 		c.end(cl, cancelled)
+	case joined:
+		c.parted(cl, messages.CodeCancelled, "cancelled")
 	case running:
 		asked := cl.cancel
 		cl.cancel = true
@@ -258,6 +296,10 @@ func (c *Core) due(cl *call) {
 		cl.server.lane.Release(cl.id)
 		c.timers.set(&cl.alarm, cl.deadline)
 		c.touch(cl.server)
+	case recording:
+		c.end(cl, c.expired(cl))
+	case joined:
+		c.parted(cl, messages.CodeTimeout, "its deadline passed")
 	case running:
 		c.timeout(cl)
 	case fenced:

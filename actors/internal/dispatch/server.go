@@ -14,6 +14,7 @@ type server struct {
 	key       messages.Key
 	limits    messages.ServerLimits
 	lane      *lane.Lane
+	group     *group // nil for none
 	state     messages.State
 	reason    string
 	nextRetry time.Time
@@ -67,7 +68,10 @@ func (c *Core) configured(m messages.ServerConfigured) {
 	}
 	s.limits = m.Limits
 	s.lane.SetLimits(laneLimits(m.Limits))
+	c.shut(s)
+	c.regroup(s, m.Limits.LaneGroup)
 	c.touch(s)
+	c.holdEarlier(s)
 	c.retryWaiting()
 }
 
@@ -146,8 +150,9 @@ func (c *Core) wakeAll(list []*server) {
 // flush settles the queue of a server that takes no calls.
 func (c *Core) flush(s *server) { c.settleQueue(s, s.refusal(true)) }
 
+// settleQueue ends whoever was not handed out.
 func (c *Core) settleQueue(s *server, v verdict) {
-	for _, id := range s.lane.AppendWaiting(nil) {
+	for _, id := range s.lane.AppendWaiting(c.recordings(s)) {
 		cl := c.calls[id]
 		c.current = cl
 		c.end(cl, v)
@@ -230,7 +235,7 @@ func (c *Core) over(s *server, gen uint64, proven bool, why string) {
 	}
 	for _, id := range s.lane.AppendActive(nil) {
 		cl := c.calls[id]
-		if cl.gen != gen {
+		if cl.gen != gen || cl.earlier {
 			continue
 		}
 		c.current = cl
@@ -239,7 +244,7 @@ func (c *Core) over(s *server, gen uint64, proven bool, why string) {
 			c.answerless(cl, proven, why)
 		case fenced:
 			c.orphaned(cl, proven)
-		case checking, waiting, queued:
+		case checking, waiting, queued, joined, recording: // what was not handed out is asked of the next one
 		}
 	}
 	c.current = nil
@@ -298,6 +303,7 @@ func (c *Core) wrapUp(s *server) {
 	}
 	if s.removed && s.lane.Empty() {
 		c.timers.remove(&s.alarm)
+		c.regroup(s, "")
 		delete(c.servers, s.key)
 		if i := slices.Index(c.order, s); i >= 0 {
 			c.order = slices.Delete(c.order, i, i+1)
@@ -311,4 +317,38 @@ func (c *Core) catalogueChanged(m messages.CatalogueChanged) {
 	}
 	c.catalogue = m.Catalogue
 	c.retryWaiting()
+}
+
+// group is a lane_group: servers whose side effects exclude each other.
+type group struct {
+	name    string
+	lanes   *lane.Group
+	servers []*server
+}
+
+// regroup makes a server a member of a group; "" for none.
+func (c *Core) regroup(s *server, name string) {
+	if old := s.group; old != nil {
+		if old.name == name {
+			return
+		}
+		c.touch(s) // who is left may start now
+		old.servers = slices.DeleteFunc(old.servers, func(m *server) bool { return m == s })
+		if len(old.servers) == 0 {
+			delete(c.groups, old.name)
+		}
+	}
+	if name == "" {
+		s.group = nil
+		s.lane.Join(nil)
+		return
+	}
+	g := c.groups[name]
+	if g == nil {
+		g = &group{name: name, lanes: lane.NewGroup()}
+		c.groups[name] = g
+	}
+	g.servers = append(g.servers, s)
+	s.group = g
+	s.lane.Join(g.lanes)
 }

@@ -39,7 +39,7 @@ func (c *Core) check(cl *call, checked messages.CheckedArgs) {
 		return
 	}
 	cl.tool, cl.remote, cl.effect, cl.effectSource = t.Name, t.RemoteName, t.Effect, t.EffectSource
-	cl.key, cl.abandonNever = messages.Key{Server: t.Server}, t.Limits.AbandonNever
+	cl.key, cl.abandonNever, cl.laneKey = messages.Key{Server: t.Server}, t.Limits.AbandonNever, ""
 
 	permission, rule := c.cfg.Decide(t, cl.req.Client, cl.req.View)
 	cl.rule = rule
@@ -49,6 +49,18 @@ func (c *Core) check(cl *call, checked messages.CheckedArgs) {
 	}
 	if v, ok := c.checkArgs(cl, t, checked); !ok {
 		c.end(cl, v)
+		return
+	}
+	if key := cl.req.IdempotencyKey; key != "" {
+		if why := badKey(key); why != "" {
+			c.end(cl, rejected(messages.CodeInvalidArguments, why, "give 1 to 256 printable characters, or no key"))
+			return
+		}
+	}
+	if cl.digest == "" && (cl.req.IdempotencyKey != "" || c.cfg.Journal && laneIsEffect(cl)) {
+		cl.digest = c.cfg.Digest(cl.args)
+	}
+	if c.known(cl) {
 		return
 	}
 	c.admit(cl)
@@ -64,7 +76,7 @@ func (c *Core) checkArgs(cl *call, t messages.Tool, checked messages.CheckedArgs
 		if checked.Err != "" {
 			return invalidArgs(t, checked.Err), false
 		}
-		cl.args = checked.Args
+		cl.args, cl.laneKey = checked.Args, checked.LaneKey
 		return verdict{}, true
 	}
 	args, err := c.cfg.CheckArgs(t, cl.req.Args)
@@ -72,6 +84,9 @@ func (c *Core) checkArgs(cl *call, t messages.Tool, checked messages.CheckedArgs
 		return invalidArgs(t, err.Error()), false
 	}
 	cl.args = args
+	if path := t.Limits.LaneKey; path != "" && laneIsEffect(cl) {
+		cl.laneKey = lane.KeyOf(path, args)
+	}
 	return verdict{}, true
 }
 
@@ -101,15 +116,12 @@ func (c *Core) admit(cl *call) {
 			message: "the call's deadline had passed before it could be sent", hint: hintDeadline(cl)})
 		return
 	}
-	class := laneOf(cl.effect)
-	if !s.open() {
-		s.lane.Pause()
-	}
-	if !cl.waits && cl.client.waits >= c.cfg.ClientQueue && !s.lane.Free(class) {
-		c.end(cl, overloaded("client "+quote(cl.req.Client)+" has as many calls waiting as it may", s.lane.RetryAfter(class)))
+	c.shut(s)
+	it := lane.Item{ID: cl.id, Class: laneOf(cl.effect), Bytes: cl.size, Client: cl.req.Client, Key: cl.laneKey}
+	if c.clientFull(cl) && !s.lane.Free(it) {
+		c.end(cl, c.clientOverload(cl, s.patience(c.now, s.lane.RetryAfter(it.Class))))
 		return
 	}
-	it := lane.Item{ID: cl.id, Class: class, Bytes: cl.bytes(), Client: cl.req.Client, Deadline: cl.deadline}
 	if over, ok := s.lane.Admit(it); !ok {
 		c.end(cl, overloaded("the queue of server "+quote(s.key.String())+" is full: "+over.Reason, s.patience(c.now, over.RetryAfter)))
 		return
@@ -120,6 +132,7 @@ func (c *Core) admit(cl *call) {
 	c.enter(cl, queued)
 	c.calls[cl.id] = cl
 	c.countIn(cl)
+	c.claim(cl)
 	c.timers.set(&cl.alarm, cl.deadline)
 	c.announce(cl)
 	c.wake(s)

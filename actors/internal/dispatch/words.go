@@ -55,6 +55,16 @@ func ruleName(rule string) string {
 	return "rule " + rule
 }
 
+func conflict(cl *call, first string) verdict {
+	return rejected(messages.CodeIdempotencyConflict, "the idempotency key "+quote(cl.req.IdempotencyKey)+" belongs to call "+quote(first)+
+		" of "+toolName(cl.key.Server, cl.remote)+", which had other arguments", "give each different call a key of its own, and the same arguments to a repetition")
+}
+
+func journalUnavailable(cl *call, why string) verdict {
+	return rejected(messages.CodeJournalUnavailable, toolName(cl.key.Server, cl.remote)+" was not sent: the journal cannot record it: "+why,
+		"free disk space, or mend the state directory (`bridgectl doctor`); read-only calls go on meanwhile")
+}
+
 func notConfigured(k messages.Key) verdict {
 	return notSent(messages.CodeUnavailable, "server "+quote(k.String())+" is no longer configured", "`bridgectl status` shows the servers that are")
 }
@@ -138,6 +148,11 @@ func (c *Core) expired(cl *call) verdict {
 	}
 	message, hint := "the deadline passed while the call waited", hintDeadline(cl)
 	switch s := cl.server; {
+	case cl.state == recording:
+		message += " for the journal to record it"
+		hint += "; the disk of the state directory is slow or hangs"
+	case cl.finding != 0:
+		message += " for the journal to look its idempotency key up"
 	case s == nil:
 		message += " for its server to list its tools"
 	case !s.open():

@@ -5,75 +5,80 @@ type Waiting struct {
 	ID       string
 	Position int // from 1, in its line
 	// BlockedBy are the calls that it waits for: those whose places it needs, then
-	// the one right ahead of it in the line. Empty when only the server is missing.
+	// the one ahead of it in the line that it may not pass. Empty when only the
+	// server is missing.
 	BlockedBy []string
 }
 
-// Explain tells of every waiting call where it stands and what it waits for, in
-// the order of admission.
+// Explain tells of every waiting call where it stands and what it waits for, line
+// by line in their order.
 func (l *Lane) Explain() []Waiting {
 	out := make([]Waiting, 0, l.Queued())
-	var ahead [2]string // the last one seen, by class
-	var last string     // the last one seen at all
-	var at [2]int
-	l.eachWaiting(func(e *entry) {
-		c := e.item.Class
-		at[c]++
-		w := Waiting{ID: e.item.ID, Position: at[c], BlockedBy: l.holders(c)}
-		before := ahead[c]
-		if !l.limits.Serial {
-			w.Position, before = at[Read]+at[SideEffect], last
-		}
-		if before != "" {
-			w.BlockedBy = append(w.BlockedBy, before)
-		}
-		ahead[c], last = e.item.ID, e.item.ID
-		out = append(out, w)
-	})
+	for i := range l.lines {
+		at := 0
+		var last, open string        // the one right ahead, and the last that nobody passes
+		ahead := map[*keyed]string{} // the last of each key
+		l.walk(&l.lines[i], func(e *entry) bool {
+			at++
+			w := Waiting{ID: e.item.ID, Position: at, BlockedBy: l.holders(e)}
+			before := last
+			if e.key != nil {
+				if before = ahead[e.key]; before == "" {
+					before = open
+				}
+				ahead[e.key] = e.item.ID
+			} else {
+				open = e.item.ID
+				clear(ahead)
+			}
+			if before != "" {
+				w.BlockedBy = append(w.BlockedBy, before)
+			}
+			last = e.item.ID
+			out = append(out, w)
+			return true
+		})
+	}
 	return out
 }
 
-// holders lists the calls whose places a call of class c needs.
-func (l *Lane) holders(c Class) []string {
-	if l.fits(c) {
-		return nil
-	}
-	var ids []string
-	for e := l.active.head; e != nil; e = e.next {
-		same := e.item.Class == c
-		// Within a class only a full house blocks; a read that was passed blocks reads alone.
-		blocks := same && l.full(c) || !same && !l.limits.Serial && e.place != abandoned
-		if blocks {
-			ids = append(ids, e.item.ID)
+// holders lists the calls whose places e needs.
+func (l *Lane) holders(e *entry) (ids []string) {
+	for a := l.active.head; a != nil; a = a.next {
+		if l.blocks(a, e) {
+			ids = append(ids, a.item.ID)
 		}
+	}
+	if e.item.Class == SideEffect {
+		ids = append(ids, l.group.blockers(l, e)...)
 	}
 	return ids
 }
 
-func (l *Lane) full(c Class) bool {
-	if c == Read {
+// blocks reports whether e needs the place that a holds.
+func (l *Lane) blocks(a, e *entry) bool {
+	if a.item.Class != e.item.Class {
+		// A read that was passed blocks reads alone.
+		return !l.limits.Serial && a.place != abandoned
+	}
+	switch {
+	case e.item.Class == Read: // within a class only a full house blocks
 		return l.reads >= l.limits.MaxReads
-	}
-	return l.effects >= l.limits.MaxSideEffects
-}
-
-// eachWaiting walks the waiting calls of both lines in the order of admission.
-func (l *Lane) eachWaiting(f func(*entry)) {
-	r, s := l.waiting[Read].head, l.waiting[SideEffect].head
-	for r != nil || s != nil {
-		if s == nil || r != nil && r.seq < s.seq {
-			f(r)
-			r = r.next
-		} else {
-			f(s)
-			s = s.next
-		}
+	case e.key == nil:
+		return a.key != nil || l.effects-l.withKey >= l.limits.MaxSideEffects
+	default:
+		return a.key == nil || a.key == e.key || l.withKey >= maxKeys
 	}
 }
 
-// AppendWaiting appends the ids of the waiting calls, in the order of admission.
+// AppendWaiting appends the ids of the waiting calls, line by line in their order.
 func (l *Lane) AppendWaiting(ids []string) []string {
-	l.eachWaiting(func(e *entry) { ids = append(ids, e.item.ID) })
+	for i := range l.lines {
+		l.walk(&l.lines[i], func(e *entry) bool {
+			ids = append(ids, e.item.ID)
+			return true
+		})
+	}
 	return ids
 }
 

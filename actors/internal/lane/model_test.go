@@ -1,301 +1,538 @@
 package lane
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
 
 // row is a call of the reference: a plain slice in the order of admission, looked
 // through from the start for every question.
 type row struct {
-	id    string
-	class Class
-	bytes int64
-	place place
-	held  bool
-	start int  // when it got its place
-	extra bool // it got it by Occupy, limits or not
+	n      int // order of admission
+	id     string
+	lane   int
+	class  Class
+	client string
+	key    string
+	bytes  int64
+	place  place
+	held   bool
+	haunts bool
+	back   bool // it was started before
+	start  int  // when it got its place
+	extra  bool // it got it by Occupy or Hold, limits or not
 }
 
-type reference struct {
+func (r *row) waits() bool  { return r.place == waiting }
+func (r *row) effect() bool { return r.class == SideEffect }
+
+// conflicts is the rule about two side effects of one lane, the number aside.
+func conflicts(a, b *row) bool { return a.key == b.key || a.key == "" || b.key == "" }
+
+// turns is the round robin of one line: whose turn is which.
+type turns struct {
+	now  int
+	next map[string]int // by client, of its first waiting call
+}
+
+type refLane struct {
 	limits Limits
 	paused bool
-	rows   []*row
-	starts int
+	lines  [2]turns
 }
 
-func (m *reference) count(f func(*row) bool) (n int) {
+// reference is the package doc, word by word.
+type reference struct {
+	lanes   []*refLane
+	grouped bool
+	rows    []*row
+	n       int
+	starts  int
+}
+
+func (m *reference) pick(f func(*row) bool) (out []*row) {
 	for _, r := range m.rows {
 		if f(r) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+func (m *reference) lineOf(lane int, c Class) int {
+	if m.lanes[lane].limits.Serial {
+		return int(c)
+	}
+	return 0
+}
+
+func (m *reference) turnsOf(r *row) *turns { return &m.lanes[r.lane].lines[m.lineOf(r.lane, r.class)] }
+
+// line lists who waits there, in order.
+func (m *reference) line(lane, line int) []*row {
+	out := m.pick(func(r *row) bool { return r.lane == lane && r.waits() && m.lineOf(lane, r.class) == line })
+	turn, ahead := map[*row]int{}, map[string]int{}
+	for _, r := range out {
+		if r.back {
+			continue // turn 0
+		}
+		turn[r] = m.lanes[lane].lines[line].next[r.client] + ahead[r.client]
+		ahead[r.client]++
+	}
+	slices.SortFunc(out, func(a, b *row) int { return cmp.Or(cmp.Compare(turn[a], turn[b]), cmp.Compare(a.n, b.n)) })
+	return out
+}
+
+func (m *reference) fits(r *row) bool {
+	l := m.lanes[r.lane].limits
+	holds := m.pick(func(o *row) bool { return o.lane == r.lane && !o.waits() })
+	same := 0
+	for _, o := range holds {
+		switch {
+		case o.class != r.class:
+			if !l.Serial && o.place != abandoned {
+				return false
+			}
+		case !r.effect():
+			same++
+		case r.key == "" && o.key == "" || r.key != "" && o.key != "" && r.key != o.key:
+			same++
+		default:
+			return false
+		}
+	}
+	switch {
+	case !r.effect():
+		return same < l.MaxReads
+	case r.key == "":
+		return same < l.MaxSideEffects
+	default:
+		return same < maxKeys
+	}
+}
+
+// may reports whether a waiting call may start, the group aside.
+func (m *reference) may(r *row) bool {
+	if m.lanes[r.lane].paused || r.held || !m.fits(r) {
+		return false
+	}
+	for _, o := range m.line(r.lane, m.lineOf(r.lane, r.class)) {
+		if o == r {
+			return true
+		}
+		if o.class != r.class || !r.effect() || conflicts(o, r) {
+			return false
+		}
+	}
+	panic("not in its line")
+}
+
+// candidate is the first side effect of a lane that may start, the group aside.
+func (m *reference) candidate(lane int) *row {
+	for _, r := range m.line(lane, m.lineOf(lane, SideEffect)) {
+		if r.effect() && m.may(r) {
+			return r
+		}
+	}
+	return nil
+}
+
+func (m *reference) groupAdmits(r *row) bool {
+	for lane := range m.lanes {
+		if lane == r.lane || !m.grouped {
+			continue
+		}
+		if len(m.pick(func(o *row) bool { return o.lane == lane && o.effect() && !o.waits() })) > 0 {
+			return false
+		}
+		mine, its := m.haunted(r.lane), m.haunted(lane)
+		if its && !mine {
+			return false
+		}
+		if c := m.candidate(lane); c != nil && c.n < r.n && its == mine {
+			return false
+		}
+	}
+	return true
+}
+
+func (m *reference) haunted(lane int) bool {
+	return len(m.pick(func(o *row) bool { return o.lane == lane && o.haunts })) > 0
+}
+
+func (m *reference) next(lane int) *row {
+	var best *row
+	for line := range 2 {
+		for _, r := range m.line(lane, line) {
+			if m.may(r) && (!r.effect() || m.groupAdmits(r)) {
+				if best == nil || r.n < best.n {
+					best = r
+				}
+				break
+			}
+			if r.effect() && m.may(r) {
+				break // the group wants the first or none
+			}
+		}
+	}
+	return best
+}
+
+func (m *reference) begin(r *row) {
+	t := m.turnsOf(r)
+	if !r.back {
+		t.now = max(t.now, t.next[r.client])
+		t.next[r.client]++
+	}
+	m.place(r, running)
+	m.left(r, t)
+}
+
+func (m *reference) place(r *row, p place) {
+	r.place, r.held, r.haunts, r.start = p, false, false, m.starts
+	m.starts++
+}
+
+// left forgets the turn of a client that has nothing more in that line.
+func (m *reference) left(r *row, t *turns) {
+	if len(m.pick(func(o *row) bool {
+		return o.lane == r.lane && o.waits() && !o.back && o.client == r.client && m.turnsOf(o) == t
+	})) == 0 {
+		delete(t.next, r.client)
+	}
+}
+
+func (m *reference) find(id string) *row {
+	i := slices.IndexFunc(m.rows, func(r *row) bool { return r.id == id })
+	if i < 0 {
+		return nil
+	}
+	return m.rows[i]
+}
+
+func (m *reference) drop(r *row) {
+	m.rows = slices.DeleteFunc(m.rows, func(o *row) bool { return o == r })
+}
+
+func ids(rows []*row) (out []string) {
+	for _, r := range rows {
+		out = append(out, r.id)
+	}
+	return out
+}
+
+type machine struct {
+	lanes []*Lane
+	ref   *reference
+}
+
+func newMachine(t *rapid.T, lanes int) *machine {
+	m := &machine{ref: &reference{grouped: lanes > 1}}
+	g := NewGroup()
+	for range lanes {
+		l := Limits{MaxReads: rapid.IntRange(1, 3).Draw(t, "reads"), MaxSideEffects: rapid.IntRange(1, 2).Draw(t, "effects"),
+			Serial: rapid.Bool().Draw(t, "serial"), Queue: rapid.IntRange(1, 8).Draw(t, "queue"), QueueBytes: 100}
+		m.lanes = append(m.lanes, New(l))
+		r := &refLane{limits: l}
+		r.lines[0].next, r.lines[1].next = map[string]int{}, map[string]int{}
+		m.ref.lanes = append(m.ref.lanes, r)
+		if lanes > 1 {
+			m.lanes[len(m.lanes)-1].Join(g)
+		}
+	}
+	return m
+}
+
+func (m *machine) draw(t *rapid.T, p ...place) *row {
+	rows := m.ref.pick(func(r *row) bool { return slices.Contains(p, r.place) })
+	if len(rows) == 0 {
+		t.Skip("nobody there")
+	}
+	return rapid.SampledFrom(rows).Draw(t, "row")
+}
+
+func (m *machine) fresh(t *rapid.T) (*row, Item) {
+	m.ref.n++
+	r := &row{n: m.ref.n, id: fmt.Sprintf("c%d", m.ref.n), lane: rapid.IntRange(0, len(m.lanes)-1).Draw(t, "lane"),
+		class: Class(rapid.IntRange(0, 1).Draw(t, "class")), client: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "client"),
+		bytes: int64(rapid.IntRange(0, 40).Draw(t, "bytes"))}
+	if r.effect() {
+		r.key = rapid.SampledFrom([]string{"", "x", "x", "y", "z"}).Draw(t, "key")
+	}
+	return r, Item{ID: r.id, Class: r.class, Bytes: r.bytes, Client: r.client, Key: r.key}
+}
+
+func (m *machine) Admit(t *rapid.T) {
+	r, it := m.fresh(t)
+	lane, l := m.ref.lanes[r.lane], m.lanes[r.lane]
+	queued, bytes := 0, int64(0)
+	for _, o := range m.ref.pick(func(o *row) bool { return o.lane == r.lane && o.waits() }) {
+		queued, bytes = queued+1, bytes+o.bytes
+	}
+	free := l.Free(it)
+	want := free || queued < lane.limits.Queue && bytes+it.Bytes <= lane.limits.QueueBytes
+	over, got := l.Admit(it)
+	if got != want {
+		t.Fatalf("admitted = %v (%+v), want %v", got, over, want)
+	}
+	if !got {
+		if over.RetryAfter <= 0 || over.Reason == "" {
+			t.Fatalf("refused without a reason or a time: %+v", over)
+		}
+		return
+	}
+	m.ref.rows = append(m.ref.rows, r)
+	if next := m.ref.turnsOf(r).next; next[r.client] == 0 {
+		next[r.client] = m.ref.turnsOf(r).now + 1
+	}
+	starts := m.ref.may(r) && (!r.effect() || m.ref.groupAdmits(r))
+	if free && !starts {
+		t.Fatalf("%s is said to start at once, and may not", r.id)
+	}
+	if starts && !free && queued == 0 && m.ref.candidates(r.lane) == 0 {
+		t.Fatalf("%s may start at once and is not said to", r.id)
+	}
+}
+
+// candidates counts the side effects that other lanes could start.
+func (m *reference) candidates(but int) (n int) {
+	for lane := range m.lanes {
+		if lane != but && m.candidate(lane) != nil {
 			n++
 		}
 	}
 	return n
 }
 
-func (m *reference) fits(c Class) bool {
-	reads := m.count(func(r *row) bool { return r.class == Read && r.place != waiting })
-	excluding := m.count(func(r *row) bool { return r.class == Read && (r.place == running || r.place == fenced) })
-	effects := m.count(func(r *row) bool { return r.class == SideEffect && r.place != waiting })
-	if c == Read {
-		return reads < m.limits.MaxReads && (m.limits.Serial || effects == 0)
-	}
-	return effects < m.limits.MaxSideEffects && (m.limits.Serial || excluding == 0)
-}
-
-// next applies the two rules as they are written in the package doc.
-func (m *reference) next() *row {
-	if m.paused {
-		return nil
-	}
-	var seen [2]bool
-	for _, r := range m.rows {
-		if r.place != waiting {
-			continue
-		}
-		behind := seen[r.class] || !m.limits.Serial && (seen[Read] || seen[SideEffect])
-		seen[r.class] = true
-		if !behind && !r.held && m.fits(r.class) {
-			r.place, r.start = running, m.starts
-			m.starts++
-			return r
-		}
-	}
-	return nil
-}
-
-func (m *reference) find(id string) *row {
-	for _, r := range m.rows {
-		if r.id == id {
-			return r
-		}
-	}
-	return nil
-}
-
-func (m *reference) ids(f func(*row) bool) []string {
-	var ids []string
-	for _, r := range m.rows {
-		if f(r) {
-			ids = append(ids, r.id)
-		}
-	}
-	return ids
-}
-
-func (m *reference) drop(id string) {
-	m.rows = slices.DeleteFunc(m.rows, func(r *row) bool { return r.id == id })
-}
-
-type machine struct {
-	lane *Lane
-	ref  *reference
-	n    int
-	last [2]int // the admission number that started last, by class; requeued ones set it back
-}
-
-func number(id string) (n int) {
-	if _, err := fmt.Sscanf(id, "c%d", &n); err != nil {
-		panic(err)
-	}
-	return n
-}
-
-func (m *machine) pick(t *rapid.T, p ...place) string {
-	ids := m.ref.ids(func(r *row) bool { return slices.Contains(p, r.place) })
-	if len(ids) == 0 {
-		t.Skip("nobody there")
-	}
-	return rapid.SampledFrom(ids).Draw(t, "id")
-}
-
-func (m *machine) Admit(t *rapid.T) {
-	m.n++
-	it := Item{ID: fmt.Sprintf("c%d", m.n), Class: Class(rapid.IntRange(0, 1).Draw(t, "class")), Bytes: int64(rapid.IntRange(0, 40).Draw(t, "bytes"))}
-	mine := m.ref.ids(func(r *row) bool { return r.place == waiting && (r.class == it.Class || !m.ref.limits.Serial) })
-	free := !m.ref.paused && len(mine) == 0 && m.ref.fits(it.Class)
-	queued, bytes := 0, int64(0)
-	for _, r := range m.ref.rows {
-		if r.place == waiting {
-			queued, bytes = queued+1, bytes+r.bytes
-		}
-	}
-	want := free || queued < m.ref.limits.Queue && bytes+it.Bytes <= m.ref.limits.QueueBytes
-	over, got := m.lane.Admit(it)
-	if got != want {
-		t.Fatalf("admitted = %v (%+v), want %v", got, over, want)
-	}
-	if !got && (over.RetryAfter <= 0 || over.Reason == "") {
-		t.Fatalf("refused without a reason or a time: %+v", over)
-	}
-	if got {
-		m.ref.rows = append(m.ref.rows, &row{id: it.ID, class: it.Class, bytes: it.Bytes})
-	}
-}
-
 func (m *machine) Next(t *rapid.T) {
-	it, ok := m.lane.Next()
-	want := m.ref.next()
+	lane := rapid.IntRange(0, len(m.lanes)-1).Draw(t, "lane")
+	it, ok := m.lanes[lane].Next()
+	want := m.ref.next(lane)
 	if ok != (want != nil) || ok && it.ID != want.id {
-		t.Fatalf("started %q (%v), want %+v", it.ID, ok, want)
+		t.Fatalf("lane %d started %q (%v), want %+v", lane, it.ID, ok, want)
 	}
 	if !ok {
 		return
 	}
-	n := number(it.ID)
-	if n < m.last[it.Class] {
-		t.Fatalf("%s overtook within its class: %d came after it", it.ID, m.last[it.Class])
+	// Whatever the turns say: within a client, nobody of the class overtakes but by
+	// another key.
+	for _, o := range m.ref.line(lane, m.ref.lineOf(lane, it.Class)) {
+		if o.n < want.n && o.client == want.client && (o.class != want.class || !o.effect() || conflicts(o, want)) {
+			t.Fatalf("%s overtook %s", want.id, o.id)
+		}
 	}
-	m.last[it.Class] = n
+	m.ref.begin(want)
 }
 
 func (m *machine) Done(t *rapid.T) {
-	id := m.pick(t, running, fenced, abandoned)
-	if !m.lane.Done(id, time.Duration(rapid.IntRange(0, 1000).Draw(t, "ran"))) {
-		t.Fatal("not done", id)
+	r := m.draw(t, running, fenced, abandoned)
+	if !m.lanes[r.lane].Done(r.id, time.Duration(rapid.IntRange(0, 1000).Draw(t, "ran"))) {
+		t.Fatal("not done", r.id)
 	}
-	m.ref.drop(id)
+	m.ref.drop(r)
 }
 
 func (m *machine) Fence(t *rapid.T) {
-	id := m.pick(t, running)
-	m.lane.Fence(id)
-	m.ref.find(id).place = fenced
+	r := m.draw(t, running)
+	m.lanes[r.lane].Fence(r.id)
+	r.place = fenced
 }
 
 func (m *machine) Occupy(t *rapid.T) {
-	id := m.pick(t, waiting)
-	m.lane.Occupy(id)
-	r := m.ref.find(id)
-	r.place, r.held, r.start, r.extra = fenced, false, m.ref.starts, true
-	m.ref.starts++
+	r := m.draw(t, waiting)
+	m.lanes[r.lane].Occupy(r.id)
+	turns := m.ref.turnsOf(r)
+	m.ref.place(r, fenced)
+	r.extra = true
+	m.ref.left(r, turns)
+}
+
+func (m *machine) Hold(t *rapid.T) {
+	if len(m.ref.pick(func(r *row) bool { return r.extra })) > 2 {
+		t.Skip("enough of them")
+	}
+	r, it := m.fresh(t)
+	m.lanes[r.lane].Hold(it)
+	m.ref.rows = append(m.ref.rows, r)
+	m.ref.place(r, fenced)
+	r.extra = true
 }
 
 func (m *machine) Abandon(t *rapid.T) {
-	id := m.pick(t, fenced)
-	if m.lane.Abandon(id) {
-		m.ref.find(id).place = abandoned
+	r := m.draw(t, fenced)
+	if m.lanes[r.lane].Abandon(r.id) {
+		r.place = abandoned
 	}
 }
 
 func (m *machine) Requeue(t *rapid.T) {
-	id := m.pick(t, running)
+	r := m.draw(t, running)
 	held := rapid.Bool().Draw(t, "held")
-	m.lane.Requeue(id, held)
-	r := m.ref.find(id)
-	r.place, r.held = waiting, held
-	m.last[r.class] = min(m.last[r.class], number(id)-1)
+	m.lanes[r.lane].Requeue(r.id, held)
+	r.place, r.held, r.back = waiting, held, true
+}
+
+func (m *machine) Haunt(t *rapid.T) {
+	r := m.draw(t, waiting)
+	yes := rapid.Bool().Draw(t, "yes")
+	if got := m.lanes[r.lane].Haunt(r.id, yes); got != (r.effect() && r.haunts != yes) {
+		t.Fatalf("haunt %s: %v", r.id, got)
+	}
+	r.haunts = r.effect() && yes
 }
 
 func (m *machine) Release(t *rapid.T) {
-	id := m.pick(t, waiting)
-	r := m.ref.find(id)
-	if got := m.lane.Release(id); got != r.held {
-		t.Fatalf("release of %s: %v", id, got)
+	r := m.draw(t, waiting)
+	if got := m.lanes[r.lane].Release(r.id); got != r.held {
+		t.Fatalf("release of %s: %v", r.id, got)
 	}
 	r.held = false
 }
 
 func (m *machine) Remove(t *rapid.T) {
-	id := m.pick(t, waiting)
-	m.lane.Remove(id)
-	m.ref.drop(id)
+	r := m.draw(t, waiting)
+	m.lanes[r.lane].Remove(r.id)
+	turns := m.ref.turnsOf(r)
+	m.ref.drop(r)
+	m.ref.left(r, turns)
 }
 
-func (m *machine) Pause(*rapid.T)  { m.lane.Pause(); m.ref.paused = true }
-func (m *machine) Resume(*rapid.T) { m.lane.Resume(); m.ref.paused = false }
+func (m *machine) PauseOrResume(t *rapid.T) {
+	i, pause := rapid.IntRange(0, len(m.lanes)-1).Draw(t, "lane"), rapid.IntRange(0, 2).Draw(t, "pause") == 0
+	m.ref.lanes[i].paused = pause
+	if pause {
+		m.lanes[i].Pause()
+	} else {
+		m.lanes[i].Resume()
+	}
+}
 
 // Check holds after every step.
 func (m *machine) Check(t *rapid.T) {
-	l, r := m.lane, m.ref
-	isWaiting := func(x *row) bool { return x.place == waiting }
-	if d := cmp.Diff(r.ids(isWaiting), l.AppendWaiting(nil)); d != "" {
+	for i := range m.lanes {
+		m.checkLane(t, i)
+	}
+}
+
+func (m *machine) checkLane(t *rapid.T, i int) {
+	l, r := m.lanes[i], m.ref
+	waits := slices.Concat(r.line(i, 0), r.line(i, 1))
+	if d := gocmp.Diff(ids(waits), l.AppendWaiting(nil)); d != "" {
 		t.Fatalf("waiting:\n%s", d)
 	}
-	active := slices.DeleteFunc(slices.Clone(r.rows), isWaiting)
+	active := r.pick(func(x *row) bool { return x.lane == i && !x.waits() })
 	slices.SortFunc(active, func(a, b *row) int { return a.start - b.start })
-	var ids []string
-	for _, x := range active {
-		ids = append(ids, x.id)
-	}
-	if d := cmp.Diff(ids, l.AppendActive(nil)); d != "" {
+	if d := gocmp.Diff(ids(active), l.AppendActive(nil)); d != "" {
 		t.Fatalf("active:\n%s", d)
 	}
-	if got, want := l.Zombies(), r.count(func(x *row) bool { return x.class == Read && (x.place == fenced || x.place == abandoned) }); got != want {
-		t.Fatalf("zombies %d, want %d", got, want)
+	var reads, watching, zombies, effects int
+	for _, x := range active {
+		switch {
+		case x.effect() && !x.extra:
+			effects++
+			for _, o := range active {
+				if o != x && o.effect() && !o.extra && o.key == x.key && x.key != "" {
+					t.Fatalf("%s and %s are in the lane of one key", x.id, o.id)
+				}
+				if o.effect() && !o.extra && (o.key == "") != (x.key == "") {
+					t.Fatalf("%s takes all lanes or one beside %s", x.id, o.id)
+				}
+			}
+			if x.key == "" && effects > l.Limits().MaxSideEffects {
+				t.Fatalf("%d side effects", effects)
+			}
+		case !x.effect():
+			if x.place != running {
+				zombies++
+			}
+			if !x.extra {
+				reads++
+				if x.place != abandoned {
+					watching++
+				}
+			}
+		}
 	}
-	reads := r.count(func(x *row) bool { return x.class == Read && x.place != waiting && !x.extra })
-	watching := r.count(func(x *row) bool { return x.class == Read && (x.place == running || x.place == fenced) && !x.extra })
-	effects := r.count(func(x *row) bool { return x.class == SideEffect && x.place != waiting && !x.extra })
-	if reads > r.limits.MaxReads || effects > r.limits.MaxSideEffects {
-		t.Fatalf("%d reads and %d side effects are over %+v", reads, effects, r.limits)
+	if reads > l.Limits().MaxReads || !l.Limits().Serial && effects > 0 && watching > 0 {
+		t.Fatalf("%d reads (%d watching) beside %d side effects", reads, watching, effects)
 	}
-	if !r.limits.Serial && effects > 0 && watching > 0 {
-		t.Fatalf("%d reads beside %d side effects in an exclusive lane", watching, effects)
+	if zombies != l.Zombies() {
+		t.Fatalf("zombies %d, want %d", l.Zombies(), zombies)
 	}
-	if len(l.Explain()) != r.count(isWaiting) || l.Queued() != r.count(isWaiting) || l.Active() != len(active) {
+	for j := range m.lanes {
+		if i != j && effects > 0 && len(r.pick(func(o *row) bool { return o.lane == j && o.effect() && !o.waits() && !o.extra })) > 0 {
+			t.Fatal("two lanes of the group have side effects")
+		}
+	}
+	explained := l.Explain()
+	if len(explained) != len(waits) || l.Queued() != len(waits) || l.Active() != len(active) {
 		t.Fatal("the counts disagree")
 	}
-	for _, w := range l.Explain() {
+	for k, w := range explained {
+		x := waits[k]
+		if w.ID != x.id {
+			t.Fatalf("explained %s, want %s", w.ID, x.id)
+		}
 		for _, id := range w.BlockedBy {
-			if r.find(id) == nil || id == w.ID {
+			if o := r.find(id); o == nil || o == x {
 				t.Fatalf("%s is blocked by %s, which is not there", w.ID, id)
 			}
+		}
+		starts := r.may(x) && (!x.effect() || r.groupAdmits(x))
+		if !starts && !r.lanes[i].paused && !x.held && len(w.BlockedBy) == 0 {
+			t.Fatalf("%s may not start, and nobody blocks it", x.id)
 		}
 	}
 }
 
 // drain lets everything finish: nobody may be left standing.
 func (m *machine) drain(t *rapid.T) {
-	m.lane.Resume()
-	for _, id := range m.lane.AppendWaiting(nil) {
-		m.lane.Release(id)
-	}
-	for rounds := 0; !m.lane.Empty(); rounds++ {
-		if rounds > 2*m.n {
-			t.Fatalf("starved: %v waits for ever", m.lane.AppendWaiting(nil))
+	for _, l := range m.lanes {
+		l.Resume()
+		for _, id := range l.AppendWaiting(nil) {
+			l.Release(id)
+			l.Haunt(id, false)
 		}
-		next(m.lane)
-		if ids := m.lane.AppendActive(nil); len(ids) > 0 {
-			m.lane.Done(ids[0], 0)
+	}
+	for rounds := 0; slices.ContainsFunc(m.lanes, func(l *Lane) bool { return !l.Empty() }); rounds++ {
+		if rounds > 4*m.ref.n {
+			t.Fatal("starved")
+		}
+		for _, l := range m.lanes {
+			next(l)
+		}
+		for _, l := range m.lanes {
+			if ids := l.AppendActive(nil); len(ids) > 0 {
+				l.Done(ids[0], 0)
+			}
+		}
+	}
+	for _, l := range m.lanes {
+		if len(l.keys) != 0 || l.bytes != 0 || l.openWait+l.haunts != 0 || l.reads+l.effects+l.withKey+l.bypassed+l.zombies != 0 ||
+			len(l.lines[0].clients)+len(l.lines[1].clients) != 0 {
+			t.Fatalf("left over: %+v", l)
 		}
 	}
 }
 
 func TestLaneIsTheReference(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		limits := Limits{MaxReads: rapid.IntRange(1, 3).Draw(t, "reads"), MaxSideEffects: rapid.IntRange(1, 2).Draw(t, "effects"),
-			Serial: rapid.Bool().Draw(t, "serial"), Queue: rapid.IntRange(1, 6).Draw(t, "queue"), QueueBytes: 100}
-		m := &machine{lane: New(limits), ref: &reference{limits: limits}}
-		t.Repeat(rapid.StateMachineActions(m))
-		m.drain(t)
-	})
-}
-
-// A stream of either class cannot keep the other from starting: whoever is admitted
-// starts after those that were admitted before, however many come later.
-func TestNobodyStarves(t *testing.T) {
-	for _, serial := range []bool{false, true} {
-		for _, victim := range []Class{Read, SideEffect} {
-			t.Run(fmt.Sprint("serial=", serial, " ", victim), func(t *testing.T) {
-				l := New(Limits{MaxReads: 2, Serial: serial})
-				stream := 1 - victim
-				admit(t, l, stream, "s0", "s1", "s2")
-				admit(t, l, victim, "victim")
-				for i := 3; i < 50; i++ {
-					admit(t, l, stream, fmt.Sprint("s", i))
-					if slices.Contains(next(l), "victim") {
-						return
-					}
-					l.Done(l.AppendActive(nil)[0], 0)
+	for _, lanes := range []int{1, 3} {
+		t.Run(fmt.Sprint(lanes, " lanes"), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				m := newMachine(t, lanes)
+				actions := rapid.StateMachineActions(m)
+				for i := range 3 {
+					actions[fmt.Sprint("Admit", i)], actions[fmt.Sprint("Next", i)] = m.Admit, m.Next
 				}
-				t.Error("the stream went by for ever")
+				t.Repeat(actions)
+				m.drain(t)
 			})
-		}
+		})
 	}
 }

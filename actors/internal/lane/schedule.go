@@ -9,8 +9,8 @@ func (l *Lane) Next() (it Item, ok bool) {
 	if e == nil {
 		return Item{}, false
 	}
-	l.waiting[e.item.Class].remove(e)
-	l.bytes -= e.item.Bytes
+	l.line(e.item.Class).take(e)
+	l.wait(e, -1)
 	l.active.pushBack(e)
 	e.place = running
 	l.count(e, +1)
@@ -21,35 +21,96 @@ func (l *Lane) startable() *entry {
 	if l.paused {
 		return nil
 	}
-	read, effect := l.waiting[Read].head, l.waiting[SideEffect].head
-	first, second := read, effect
-	if read == nil || effect != nil && effect.seq < read.seq {
-		first, second = effect, read
+	var read *entry
+	if head := l.line(Read).head(); head != nil && head.item.Class == Read && !head.held && l.readFits() {
+		read = head
 	}
-	if l.mayStart(first) {
-		return first
+	effect := l.candidate()
+	if effect != nil && !l.group.admits(l, effect) {
+		effect = nil
 	}
-	if l.limits.Serial && l.mayStart(second) {
-		return second
+	if read != nil && (effect == nil || read.seq < effect.seq) {
+		return read
 	}
-	return nil
+	return effect
 }
 
-func (l *Lane) mayStart(e *entry) bool { return e != nil && !e.held && l.fits(e.item.Class) }
-
-// fits reports whether the places that are taken leave room for one more.
-func (l *Lane) fits(c Class) bool {
-	if c == Read {
-		return l.reads < l.limits.MaxReads && (l.limits.Serial || l.effects == 0)
+// candidate is the side effect that the lane could start if it had no group. Those
+// that wait for another key are passed; a read, and a side effect that takes all
+// lanes, are not.
+func (l *Lane) candidate() (found *entry) {
+	if l.paused || l.queued[SideEffect] == 0 || !l.limits.Serial && l.reads > l.bypassed {
+		return nil
 	}
-	return l.effects < l.limits.MaxSideEffects && (l.limits.Serial || l.reads == l.bypassed)
+	ln := l.line(SideEffect)
+	head := ln.head()
+	if head.item.Class == Read {
+		return nil
+	}
+	if !head.held && l.effectFits(head.key) {
+		return head
+	}
+	if head.key == nil || l.effects > l.withKey || l.withKey >= maxKeys {
+		return nil
+	}
+	l.search++
+	l.walk(ln, func(e *entry) bool {
+		switch {
+		case e.item.Class == Read || e.key == nil:
+			return false
+		case e.key.seen == l.search:
+			return true
+		}
+		e.key.seen = l.search
+		if !e.held && l.effectFits(e.key) {
+			found = e
+		}
+		return found == nil
+	})
+	return found
 }
 
-// count keeps the numbers that fits asks for. It must be called with the entry's
-// place as it is while it counts.
+// readFits reports whether the places that are taken leave room for one more read.
+func (l *Lane) readFits() bool {
+	return l.reads < l.limits.MaxReads && (l.limits.Serial || l.effects == 0)
+}
+
+// effectFits is the same for a side effect with that key; nil for none.
+func (l *Lane) effectFits(k *keyed) bool {
+	if !l.limits.Serial && l.reads > l.bypassed {
+		return false
+	}
+	if k == nil {
+		return l.withKey == 0 && l.effects < l.limits.MaxSideEffects
+	}
+	return l.effects == l.withKey && k.active == 0 && l.withKey < maxKeys
+}
+
+// wait keeps the numbers of those who wait.
+func (l *Lane) wait(e *entry, d int) {
+	l.queued[e.item.Class] += d
+	l.bytes += int64(d) * e.item.Bytes
+	if e.haunts { // it waits no longer
+		e.haunts = false
+		l.haunts--
+	}
+	switch {
+	case e.key != nil:
+		e.key.waiting += d
+	case e.item.Class == SideEffect:
+		l.openWait += d
+	}
+}
+
+// count keeps the numbers of those who hold a place. It must be called with the
+// entry's place as it is while it counts.
 func (l *Lane) count(e *entry, d int) {
 	if e.item.Class == SideEffect {
 		l.effects += d
+		if e.key != nil {
+			l.withKey += d
+			e.key.active += d
+		}
 		return
 	}
 	l.reads += d
@@ -107,12 +168,21 @@ func (l *Lane) Occupy(id string) bool {
 	if e == nil || e.place != waiting {
 		return false
 	}
-	l.waiting[e.item.Class].remove(e)
-	l.bytes -= e.item.Bytes
+	l.line(e.item.Class).drop(e)
+	l.wait(e, -1)
+	l.fence(e)
+	return true
+}
+
+// Hold gives a fenced place to a call that never waited here: one of an earlier
+// life of the bridge that its server may still work on. An id that is in the lane
+// already panics.
+func (l *Lane) Hold(it Item) { l.fence(l.newEntry(it)) }
+
+func (l *Lane) fence(e *entry) {
 	l.active.pushBack(e)
 	e.place, e.held = fenced, false
 	l.count(e, +1)
-	return true
 }
 
 // Abandon lets side effects pass a fenced read. Nobody will see what it still
@@ -132,15 +202,15 @@ func (l *Lane) Remove(id string) bool {
 	if e == nil || e.place != waiting {
 		return false
 	}
-	l.waiting[e.item.Class].remove(e)
-	l.bytes -= e.item.Bytes
+	l.line(e.item.Class).drop(e)
+	l.wait(e, -1)
 	l.forget(e)
 	return true
 }
 
-// Requeue puts a running call back to where it stood, ahead of all that came after
-// it. No bound is asked: it was admitted once. A held call, and who stands behind
-// it, waits for Release.
+// Requeue puts a running call back into line, ahead of all that were not started yet.
+// No bound is asked: it was admitted once. A held call waits for Release, and so does
+// who may not pass it.
 func (l *Lane) Requeue(id string, held bool) bool {
 	e := l.entries[id]
 	if e == nil || e.place != running {
@@ -149,8 +219,25 @@ func (l *Lane) Requeue(id string, held bool) bool {
 	l.count(e, -1)
 	l.active.remove(e)
 	e.place, e.held = waiting, held
-	l.waiting[e.item.Class].insertBySeq(e)
-	l.bytes += e.item.Bytes
+	l.wait(e, +1)
+	l.line(e.item.Class).putBack(e)
+	return true
+}
+
+// Haunt says of a waiting side effect whether an earlier attempt of it may still be
+// worked on: then the other lanes of the group start none. It ends by itself when the
+// call leaves the line.
+func (l *Lane) Haunt(id string, yes bool) bool {
+	e := l.entries[id]
+	if e == nil || e.place != waiting || e.item.Class != SideEffect || e.haunts == yes {
+		return false
+	}
+	e.haunts = yes
+	if yes {
+		l.haunts++
+	} else {
+		l.haunts--
+	}
 	return true
 }
 

@@ -1,0 +1,127 @@
+package supervisor
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"mcpbridge/actors"
+	"mcpbridge/config"
+	"mcpbridge/messages"
+)
+
+// Only what may still be worked on, and cannot be proven over, is held at start.
+func TestFencesAtStart(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	cfg := &config.Config{Servers: []config.Server{
+		{Name: "web", Type: config.HTTP, URL: "http://x", Timeouts: config.Timeouts{AbandonAfter: 30 * time.Second}, Abandon: map[string]string{"job": "never"}},
+		{Name: "fs", Type: config.Stdio, Command: "x", Timeouts: config.Timeouts{AbandonAfter: 30 * time.Second}},
+	}}
+	settled := now.Add(-10 * time.Second)
+	entry := func(id, server, tool, outcome string, remote bool) messages.JournalEntry {
+		e := messages.JournalEntry{CallID: id, Server: server, Tool: tool, Client: "c", Outcome: outcome, Remote: remote, DispatchedAt: now.Add(-time.Hour)}
+		if outcome != messages.OutcomeOpen {
+			e.SettledAt = &settled
+		}
+		return e
+	}
+	j := journaling{open: []messages.JournalEntry{
+		entry("a", "web", "write", messages.OutcomeOpen, true),
+		entry("b", "web", "job", messages.OutcomeOpen, true),
+		entry("c", "fs", "write", messages.OutcomeOpen, false),
+		entry("d", "gone", "write", messages.OutcomeOpen, true),
+		entry("e", "web", "write", "ok", true),
+		entry("f", "web", "write", "outcome_unknown", true),
+		entry("g", "web", "job", "outcome_unknown", true),
+	}}
+	fence := func(id, tool string, until time.Time) messages.FenceAtStart {
+		return messages.FenceAtStart{Key: messages.Key{Server: "web"}, CallID: id, Tool: tool, Client: "c", At: now.Add(-time.Hour), Until: until}
+	}
+	want := []messages.FenceAtStart{
+		fence("a", "write", now.Add(30*time.Second)), fence("b", "job", time.Time{}), fence("f", "write", now.Add(20*time.Second)),
+	}
+	if d := cmp.Diff(want, j.fences(cfg, actors.NewGate(cfg), now)); d != "" {
+		t.Error(d)
+	}
+}
+
+// memoryJournal is a journal that forgets with the process.
+type memoryJournal struct {
+	mu      sync.Mutex
+	entries []messages.JournalEntry
+}
+
+func (j *memoryJournal) Dispatch(r messages.DispatchRecord, done func(error)) {
+	j.mu.Lock()
+	j.entries = append(j.entries, messages.JournalEntry{CallID: r.CallID, RunID: r.RunID, Generation: r.Generation, Client: r.Client, Server: r.Server,
+		Tool: r.Tool, IdempotencyKey: r.IdempotencyKey, Outcome: messages.OutcomeOpen, DispatchedAt: r.At, ArgsDigest: r.ArgsDigest, Remote: r.Remote})
+	j.mu.Unlock()
+	done(nil)
+}
+
+func (j *memoryJournal) Outcome(r messages.OutcomeRecord) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for i := range j.entries {
+		if e := &j.entries[i]; e.CallID == r.CallID {
+			at := r.At
+			e.Outcome, e.Code, e.SettledAt, e.Result, e.RPCError, e.Dropped = r.Outcome.String(), r.Code, &at, r.Result, r.RPCError, r.Dropped
+		}
+	}
+}
+
+func (j *memoryJournal) Find(client, server, tool, key string) (messages.JournalEntry, bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, e := range slices.Backward(j.entries) {
+		if e.Client == client && e.Server == server && e.Tool == tool && e.IdempotencyKey == key {
+			return e, true
+		}
+	}
+	return messages.JournalEntry{}, false
+}
+
+// A key holds over the end of a bridge, and so does what it says about an open call.
+func TestKeysOutliveTheRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, digest := &memoryJournal{}, actors.NewDigest([]byte("k"))
+		cfg := fakeConfig("fs")
+		cfg.Servers[0].Effects = map[string]messages.Effect{"echo": messages.SideEffect}
+		call := echo("fs")
+		call.IdempotencyKey = "k1"
+		var first messages.Outcome
+		for run := range 3 {
+			b := openFakes(t, newFakes(nil), cfg, WithStartupWait(10*time.Second), WithJournal(j, digest, nil))
+			out := b.Call(background, call)
+			switch run {
+			case 0:
+				first = out
+				if out.Kind != messages.OK || out.FirstID != "" {
+					t.Errorf("%+v", out)
+				}
+			case 1:
+				if out.Kind != messages.OK || out.FirstID != first.CallID || out.Text() != first.Text() {
+					t.Errorf("%+v", out)
+				}
+				j.entries[0].Outcome, j.entries[0].SettledAt = messages.OutcomeOpen, nil // as after a kill
+			case 2:
+				if out.Kind != messages.OutcomeUnknown || out.FirstID != first.CallID {
+					t.Errorf("%+v", out)
+				}
+				other := call
+				other.Args = []byte(`{"a":2}`)
+				if out := b.Call(background, other); out.Code != messages.CodeIdempotencyConflict {
+					t.Errorf("%+v", out)
+				}
+			}
+			closeBridge(t, b)
+		}
+		if len(j.entries) != 1 {
+			t.Errorf("%d dispatches under one key", len(j.entries))
+		}
+	})
+}
