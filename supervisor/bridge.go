@@ -118,6 +118,7 @@ func Open(ctx context.Context, cfg *config.Config, opts ...Option) (*Bridge, err
 		b.wait = *o.startupWait
 	}
 	b.journaling = o.journaling
+	b.journaling.openIn(o.stateDir, b.runID, cfg, b.log)
 	b.journaling.complete()
 	b.url.Store(&o.url)
 	b.snapshot.Store(&messages.Snapshot{Catalogue: messages.NewCatalogue(0, nil, nil, nil), Issues: cfg.Issues})

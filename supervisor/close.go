@@ -150,6 +150,9 @@ func (b *Bridge) end() {
 	b.fast.close()
 	b.spawner.Close()
 	b.starts.flush()
+	if err := b.journaling.close(); err != nil {
+		b.log.Error("the journal did not close cleanly: what it holds is checked at the next start", "err", err)
+	}
 	b.hub.close()
 	b.logs.close()
 }

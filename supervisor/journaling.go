@@ -2,16 +2,21 @@ package supervisor
 
 import (
 	"crypto/rand"
+	"errors"
+	"log/slog"
+	"path/filepath"
 	"time"
 
 	"mcpbridge/actors"
 	"mcpbridge/config"
 	"mcpbridge/messages"
+	"mcpbridge/supervisor/journal"
 )
 
 // journaling is what a bridge has to do with its journal, if it has one.
 type journaling struct {
 	journal messages.Journal        // nil for none
+	store   *journal.Journal        // the bridge's own one, which it closes; nil for none
 	digest  actors.Digest           // never nil once the bridge is open
 	open    []messages.JournalEntry // of earlier runs
 }
@@ -23,6 +28,99 @@ type journaling struct {
 // one, side effects are sent unrecorded and idempotency keys live as long as the run.
 func WithJournal(j messages.Journal, digest actors.Digest, open []messages.JournalEntry) Option {
 	return func(o *options) { o.journaling = journaling{journal: j, digest: digest, open: open} }
+}
+
+// openIn opens the journal in the state directory, unless the host brought one of its own
+// or there is no such directory. One that cannot be used is no reason not to start: side
+// effects are refused with the reason, reads go on.
+func (j *journaling) openIn(dir, runID string, cfg *config.Config, log *slog.Logger) {
+	if j.journal != nil || dir == "" {
+		return
+	}
+	store, err := journal.Open(journal.Options{
+		Dir: filepath.Join(dir, "journal"), RunID: runID, Fsync: journal.Fsync(cfg.Journal.Fsync),
+		Keep: cfg.Journal.Keep, MaxSize: cfg.Journal.MaxSize, Logger: log,
+	})
+	if err != nil {
+		j.journal = refusing{err}
+		return
+	}
+	j.journal, j.store, j.digest = store, store, actors.NewDigest(store.Key())
+	j.open = store.OpenEntries()
+	// What an earlier run had in flight when it ended is over for us: nobody reads an
+	// answer any more.
+	for _, e := range j.open {
+		store.Outcome(messages.OutcomeRecord{CallID: e.CallID, RunID: e.RunID, Outcome: messages.OutcomeUnknown, Code: messages.CodeConnectionLost, At: time.Now()})
+	}
+	for _, e := range store.Entries(journal.Filter{Limit: recentEntries}) {
+		if e.Remote && e.Outcome == messages.OutcomeUnknown.String() {
+			j.open = append(j.open, e)
+		}
+	}
+}
+
+// recentEntries bounds how far back a start looks for calls that were given up shortly
+// before the last end.
+const recentEntries = 1000
+
+// close closes the bridge's own journal.
+func (j *journaling) close() error {
+	if j.store == nil {
+		return nil
+	}
+	return j.store.Close()
+}
+
+// issues tells what a person should know of the journal.
+func (j *journaling) issues() []messages.Issue {
+	issue := func(err error) messages.Issue {
+		return messages.Issue{Stage: messages.StageRunning, Severity: messages.SeverityError, Path: "journal",
+			Message: "side effects are refused, because they cannot be recorded: " + err.Error()}
+	}
+	if r, ok := j.journal.(refusing); ok {
+		return []messages.Issue{issue(r.err)}
+	}
+	if j.store == nil {
+		return nil
+	}
+	out := j.store.Issues()
+	if err := j.store.Health(); err != nil {
+		out = append(out, issue(err))
+	}
+	return out
+}
+
+// refusing stands for a journal that cannot be opened.
+type refusing struct{ err error }
+
+func (r refusing) Dispatch(_ messages.DispatchRecord, done func(error)) { done(r.err) }
+func (r refusing) Outcome(messages.OutcomeRecord)                       {}
+func (r refusing) Find(_, _, _, _ string) (messages.JournalEntry, bool) {
+	return messages.JournalEntry{}, false
+}
+
+// ErrNoJournal is returned where a bridge keeps no journal: it has no state directory.
+var ErrNoJournal = errors.New("this bridge keeps no journal: it has no state directory")
+
+// JournalEntries returns past side effects, latest dispatch first, at most limit of them
+// (0 = 100, at most 1000). idOrKey is a call id or an idempotency key; "" means all.
+// A call that is in flight has the outcome "open". No entry means that the call was not
+// dispatched, as long as the journal reaches back that far and is whole.
+func (b *Bridge) JournalEntries(idOrKey string, limit int) ([]messages.JournalEntry, error) {
+	j := b.journaling
+	if r, ok := j.journal.(refusing); ok {
+		return nil, r.err
+	}
+	if j.store == nil {
+		return nil, ErrNoJournal
+	}
+	if idOrKey == "" {
+		return j.store.Entries(journal.Filter{Limit: limit}), nil
+	}
+	if out := j.store.Entries(journal.Filter{CallID: idOrKey, Limit: limit}); len(out) > 0 {
+		return out, nil
+	}
+	return j.store.Entries(journal.Filter{Key: idOrKey, Limit: limit}), nil
 }
 
 // complete makes a digest for this run where none outlives it.

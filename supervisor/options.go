@@ -35,8 +35,8 @@ func WithStartupWait(d time.Duration) Option { return func(o *options) { o.start
 func WithLogHandler(h slog.Handler) Option { return func(o *options) { o.handler = h } }
 
 // WithStateDir names a directory in which the bridge keeps what should outlive it:
-// which command lines have started before, and the caches of uvx servers. Without
-// it nothing is written.
+// which command lines have started before, the caches of uvx servers, and the journal of
+// side effects. Without it nothing is written. One bridge each.
 func WithStateDir(dir string) Option { return func(o *options) { o.stateDir = dir } }
 
 // WithVersion is the version that the bridge gives to servers and clients.

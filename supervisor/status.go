@@ -28,7 +28,7 @@ func (b *Bridge) Status() messages.Status {
 			UptimeMS: time.Since(b.began).Milliseconds(), Draining: b.draining.Load(), Counts: snap.Counts,
 		},
 		Servers: make([]messages.ServerStatus, 0, len(snap.Servers)),
-		Issues:  slices.Clone(snap.Issues),
+		Issues:  append(slices.Clone(snap.Issues), b.journaling.issues()...),
 	}
 	for _, s := range snap.Servers {
 		key := messages.Key{Server: s.Name, Instance: s.Instance}
