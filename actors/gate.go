@@ -177,21 +177,16 @@ func (g *Gate) schemaProblems(def messages.ToolDef) []string {
 // there is none.
 // Typed clients compile every output schema of a list at once, so that a broken one
 // costs them all the tools of all the servers; it is optional, and without it the
-// results are the same.
+// results are the same. One that is merely too much for the bridge is theirs to judge.
 func (g *Gate) outputProblem(def messages.ToolDef) string {
 	if len(def.OutputSchema) == 0 {
 		return ""
 	}
-	why := ""
-	if schema, err := g.schemas.get(def.OutputSchema); err != nil {
-		why = err.Error()
-	} else if notes := schema.Notes(); len(notes) > 0 {
-		why = strings.Join(notes, "; ")
-	}
-	if why == "" {
+	_, err := g.schemas.get(def.OutputSchema)
+	if err == nil || errors.Is(err, policy.ErrBeyond) {
 		return ""
 	}
-	return "its output schema is not passed on: " + why + "; the results are"
+	return "its output schema is not passed on: " + err.Error() + "; the results are"
 }
 
 // schemaCache keeps compiled schemas, by their text: equal schemas are common, and

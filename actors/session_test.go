@@ -22,7 +22,7 @@ func TestSessionComesUpAndDies(t *testing.T) {
 		s.wants(&s.routed, "messages.CallDone")
 		s.peer.die(messages.Exit{Reason: "signal: killed", Stage: messages.StageRunning})
 		s.wants(&s.routed, "messages.SessionLost")
-		f := s.wants(&s.heard, "*actors.SessionFailure messages.SessionLost terminated")[0].(*SessionFailure)
+		f := s.failure()
 		if f.Exit.Reason != "signal: killed" || f.Gen != 7 || f.Error() != "fs generation 7: running: signal: killed" {
 			t.Errorf("%+v", f)
 		}
