@@ -116,7 +116,11 @@ func (d *dialer) stdio(ctx context.Context) (*peer, messages.Listing, *Failure) 
 		}
 		// The process is gone here. One that said nothing but was asked for
 		// server/discover may just not survive the question.
-		if !d.pinned && m.probed && !m.answered && l.diedAlone() && d.ctx.Err() == nil && !f.Exit.TreeAlive {
+		// Nor may one that was late with its answer stand the second handshake.
+		m.mu.Lock()
+		hurt := m.probeSilent || m.probed && !m.answered && l.diedAlone()
+		m.mu.Unlock()
+		if !d.pinned && hurt && d.ctx.Err() == nil && !f.Exit.TreeAlive {
 			d.pinned, d.skipProbe = true, true
 			continue
 		}

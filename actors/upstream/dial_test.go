@@ -30,6 +30,15 @@ func TestDeathByDiscoverIsTriedAgain(t *testing.T) {
 	r.kind(r.call("echo", `{}`), messages.ReplyResult)
 }
 
+// A server that is slow to answer the question may refuse the handshake behind it.
+func TestLateDiscoverIsTriedAgain(t *testing.T) {
+	r := newRig(t, "latediscover").dial()
+	if !r.peer.Info().SkipProbe || len(r.pids) != 2 {
+		t.Errorf("info %+v, pids %v", r.peer.Info(), r.pids)
+	}
+	r.kind(r.call("echo", `{}`), messages.ReplyResult)
+}
+
 func TestSkipProbeAsksNothing(t *testing.T) {
 	r := newRig(t, "diediscover")
 	r.o.SkipProbe = true

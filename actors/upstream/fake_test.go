@@ -39,9 +39,10 @@ func TestMain(m *testing.M) {
 // fake is a small MCP server on stdio that is written by hand, so that it can do
 // everything wrong.
 type fake struct {
-	modes map[string]bool
-	mu    sync.Mutex
-	out   io.Writer
+	discovered bool
+	modes      map[string]bool
+	mu         sync.Mutex
+	out        io.Writer
 
 	pings, lists int // only of the reader
 
@@ -158,10 +159,18 @@ func (f *fake) handle(m fakeMsg, line []byte) bool {
 			fmt.Fprintln(os.Stderr, "panic: unknown method")
 			os.Exit(3)
 		case f.modes["silentdiscover"]:
+		case f.modes["latediscover"]: // begins a session with the late answer, and stands no other
+			f.discovered = true
+			time.Sleep(600 * time.Millisecond)
+			f.fail(m.ID, -32601, "method not found")
 		default:
 			f.fail(m.ID, -32601, "method not found")
 		}
 	case "initialize":
+		if f.discovered {
+			f.fail(m.ID, -32600, "duplicate \"initialize\" received")
+			return false
+		}
 		caps := `{"tools":{"listChanged":true}}`
 		if f.modes["notools"] {
 			caps = `{}`

@@ -8,6 +8,7 @@ import (
 	"io"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -42,6 +43,8 @@ type stream struct {
 	incoming chan jsonrpc.Message // to the SDK's Read
 	sdkGone  chan struct{}        // the SDK closed its side
 	sdkOnce  sync.Once
+
+	greeted atomic.Bool // the client has had its first response, or opened a subscription
 
 	mu      sync.Mutex
 	pending map[string]bool // requests that the SDK has not answered; never subscriptions

@@ -363,3 +363,22 @@ func TestStreamSurvivesPanics(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A catalogue that changes while a client is still to say hello is nothing that it
+// hears of before its answer.
+func TestStreamGreetsFirst(t *testing.T) {
+	b := newBackend(simple("fs", "read"))
+	g, _ := start(t, b, Options{})
+	conn, r, _ := serveLines(context.Background(), t, g)
+	// A second stream that hears of the change proves that it went round.
+	other, heard, _ := serveLines(context.Background(), t, g)
+	greet(t, other, heard, "2025-11-25")
+	b.set(simple("fs", "read"), simple("fs", "write"))
+	if got := hear(t, heard); !strings.Contains(got, "notifications/tools/list_changed") {
+		t.Fatalf("the other stream heard %s", got)
+	}
+	say(t, conn, strings.ReplaceAll(hello, "VERSION", "2025-11-25"))
+	if got := hear(t, r); !strings.Contains(got, `"serverInfo"`) {
+		t.Errorf("the first line is %s", got)
+	}
+}

@@ -14,6 +14,7 @@ import (
 // many. A subscription is answered only when it ends, so nobody waits for it.
 func (s *stream) enter(req *jsonrpc.Request) bool {
 	if req.Method == "subscriptions/listen" {
+		s.greeted.Store(true)
 		return true
 	}
 	s.mu.Lock()
@@ -80,6 +81,9 @@ func (t *streamTransport) Write(_ context.Context, m jsonrpc.Message) error {
 		err = s.respond(responseKey(r.ID), b)
 		s.answered(responseKey(r.ID))
 		return err
+	}
+	if !s.greeted.Load() { // before the answer to initialize a client expects nothing
+		return nil
 	}
 	return s.out.push(append(oneLine(b), '\n'), false)
 }
@@ -172,6 +176,7 @@ func (s *stream) respond(key string, body []byte) error {
 
 // respondLine puts a response on the wire, or into the batch that waits for it.
 func (s *stream) respondLine(key string, line []byte, wait bool) error {
+	defer s.greeted.Store(true)
 	s.mu.Lock()
 	if b := s.batches[key]; b != nil && key != "" {
 		delete(s.batches, key)
