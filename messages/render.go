@@ -164,6 +164,7 @@ type EnvelopeMeta struct {
 	QueuedMS      float64        `json:"queued_ms"`
 	RanMS         float64        `json:"ran_ms"`
 	ContentCounts map[string]int `json:"content_counts"`
+	FirstCallID   string         `json:"first_call_id,omitempty"` // see Outcome.FirstID
 }
 
 // Envelope renders the outcome as `call -o envelope` shows it; binary blocks read
@@ -175,7 +176,7 @@ func (o Outcome) Envelope() Envelope {
 		parts[i] = b.render("binary ")
 	}
 	e := Envelope{Status: "ok", Text: strings.Join(parts, "\n"), Data: EnvelopeData{Structured: orNull(r.StructuredContent)},
-		Meta: EnvelopeMeta{o.CallID, o.Server, o.RemoteTool, o.Kind, o.Sent(), o.SafeToRetry(), o.Attempt, o.Generation, ms(o.Queued), ms(o.Ran), o.ContentCounts()}}
+		Meta: EnvelopeMeta{o.CallID, o.Server, o.RemoteTool, o.Kind, o.Sent(), o.SafeToRetry(), o.Attempt, o.Generation, ms(o.Queued), ms(o.Ran), o.ContentCounts(), o.FirstID}}
 	if len(blocks) == 0 && len(r.StructuredContent) > 0 {
 		e.Text = o.Text()
 	}

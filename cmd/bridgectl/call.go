@@ -29,6 +29,7 @@ type callOptions struct {
 	argsFile string
 	timeout  time.Duration
 	view     string
+	key      string // idempotency key
 	dryRun   bool
 	progress bool
 	output   *choice
@@ -52,6 +53,13 @@ The result's text goes to stdout, with stand-ins for images and the like. -o jso
 prints the result object whatever the outcome, with "error" filled in; -o envelope
 the compact form for a model. An interrupt cancels the call.
 
+With --idempotency-key the same call can be made again without being executed again,
+for 24 hours, after a crash of the bridge too. The key belongs to the tool; with the
+same arguments it returns the outcome of the first call (whose id is first_call_id in
+-o json), or waits for it; with other arguments the call is refused. A first call
+that was provably not sent does not count. A dry run takes no notice of the key. Of a
+read-only tool the key is forgotten when the bridge ends.
+
 Exit codes: 0 ok · 5 the tool reported an error · 6 refused by permissions ·
 7 not executed, safe to repeat · 8 outcome unknown: it was sent, no answer was read, or
 the bridge went away in the middle · 2 usage · 4 no daemon · 130 interrupted.`,
@@ -60,6 +68,7 @@ the bridge went away in the middle · 2 usage · 4 no daemon · 130 interrupted.
   bridgectl call fs/read_file --args '{"path":"README.md"}' --timeout 10s
   echo '{"path":"README.md"}' | bridgectl call fs/read_file --args-file -
   bridgectl call demo/slow_read steps=3 --progress
+  bridgectl call demo/note_add text=milk --idempotency-key order-17
   bridgectl call fs/write_file path=x content=y --dry-run`,
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: a.completeTools,
@@ -69,6 +78,7 @@ the bridge went away in the middle · 2 usage · 4 no daemon · 130 interrupted.
 	f.StringVar(&o.argsFile, "args-file", "", "file with the arguments as a JSON object, - for stdin")
 	f.DurationVar(&o.timeout, "timeout", 0, "how long the call may take, waiting included (default: the server's timeouts.call)")
 	f.StringVar(&o.view, "view", "", "call within this view of the configuration")
+	f.StringVar(&o.key, "idempotency-key", "", "1 to 256 printable characters; the same key executes the same call once")
 	f.BoolVar(&o.dryRun, "dry-run", false, "show the decision and the lane, send nothing")
 	f.BoolVar(&o.progress, "progress", false, "show progress on stderr")
 	o.output = outputFlag(cmd, "text", "json", "envelope")
@@ -77,8 +87,13 @@ the bridge went away in the middle · 2 usage · 4 no daemon · 130 interrupted.
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		return &failure{exit: exitUsage, code: "usage", err: err, hint: "a tool's arguments are given as k=v, or whole with --args; `bridgectl call --help` explains both"}
 	})
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o.tool, o.pairs = args[0], args[1:]
+		if cmd.Flags().Changed("idempotency-key") { // an empty one is an unset variable of a script
+			if err := control.CheckKey(o.key); err != nil {
+				return &failure{exit: exitUsage, code: "usage", err: fmt.Errorf("--idempotency-key: %w", err), tool: o.tool}
+			}
+		}
 		return a.call(o)
 	}
 	return cmd
@@ -102,7 +117,7 @@ func (a *app) call(o callOptions) error {
 		f.tool = o.tool
 		return &f
 	}
-	req := control.CallRequest{ID: newCallID(), Tool: o.tool, Args: text, Timeout: control.Duration(o.timeout), View: o.view, DryRun: o.dryRun}
+	req := control.CallRequest{ID: newCallID(), Tool: o.tool, Args: text, Timeout: control.Duration(o.timeout), View: o.view, DryRun: o.dryRun, IdempotencyKey: o.key}
 	var progress func(json.RawMessage)
 	if o.progress {
 		progress = a.err.progress
@@ -199,8 +214,7 @@ func (a *app) called(out messages.Outcome, o callOptions, interrupted bool) (err
 // what became of it, and that is its outcome.
 func (a *app) callFailed(err error, id string, o callOptions, interrupted bool) error {
 	var lost *control.LostError
-	out := messages.Outcome{CallID: id, Tool: o.tool, Kind: messages.OutcomeUnknown, Attempt: 1,
-		Hint: "the call may have reached its server: look before you repeat it"}
+	out := messages.Outcome{CallID: id, Tool: o.tool, Kind: messages.OutcomeUnknown, Attempt: 1, Hint: lostHint(id, o.key)}
 	switch {
 	case o.dryRun: // sends nothing
 	case interrupted:
@@ -213,6 +227,15 @@ func (a *app) callFailed(err error, id string, o callOptions, interrupted bool) 
 	f := *a.classify(err)
 	f.tool = o.tool
 	return &f
+}
+
+// lostHint tells where the answer to "was it sent?" is.
+func lostHint(id, key string) string {
+	hint := "it may have reached its server: once the bridge runs again, `bridgectl calls --journal " + id + "` tells whether a side effect was sent"
+	if key != "" {
+		hint += "; the same call with the same key sends no side effect twice"
+	}
+	return hint
 }
 
 // callText is for people: the answer on stdout, everything else on stderr.
@@ -228,11 +251,16 @@ func (a *app) callText(out messages.Outcome) {
 		a.err.line("the result was cut; -o json has what was kept")
 	}
 	if !out.Failed() {
+		if out.FirstID != "" { // nothing was sent for this one
+			a.err.line("bridgectl: %s", out.Message)
+		}
 		return
 	}
 	what := out.ErrorText()
 	if out.Text() != "" { // it is on stdout
 		what = "the tool reported an error"
+	} else if out.Kind == messages.OutcomeUnknown && what == string(out.Code) { // nobody left to say more, as after a crash
+		what = "it was sent and no answer was read"
 	}
 	a.err.line("bridgectl: %s: %s: %s", out.Tool, out.Code, what)
 	if out.Hint != "" {

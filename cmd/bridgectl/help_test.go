@@ -67,7 +67,7 @@ func TestWantsJSON(t *testing.T) {
 }
 
 func TestUsageErrors(t *testing.T) {
-	for _, args := range []string{"nonsense", "status --nonsense", "call", "cancel", "call x -o yaml", "wait --for rich", "logs -n many", "logs --since yesterday",
+	for _, args := range []string{"nonsense", "status --nonsense", "call", "cancel", "call x -o yaml", "call x --idempotency-key=", "calls x", "calls -n 3", "calls --journal -n 0", "calls --journal -n 1001", "calls --journal a b", "wait --for rich", "logs -n many", "logs --since yesterday",
 		"completion nonsense", "help nonsense", "help config nonsense", "call x --text y", "supervise --demo --ready-file testdata"} {
 		var out, errOut bytes.Buffer
 		if code := run(strings.Fields(args), strings.NewReader(""), &out, &errOut); code != exitUsage || errOut.Len() == 0 || out.Len() != 0 {
@@ -84,7 +84,8 @@ func TestTablesCleanForeignWords(t *testing.T) {
 		Issues: []messages.Issue{{Message: evil}}, Source: evil, Protocol: evil}}}, true)
 	p.tools([]messages.Tool{{EndpointName: evil, Def: messages.ToolDef{Description: evil, InputSchema: []byte(`{"` + "\u202e" + `":1}`)}}}, true)
 	p.tools([]messages.Tool{{EndpointName: evil, Def: messages.ToolDef{Description: evil}}}, false)
-	p.calls([]messages.CallInfo{{CallID: evil, Tool: evil, Client: evil, BlockedBy: []string{evil}}})
+	p.calls([]messages.CallInfo{{CallID: evil, Tool: evil, Client: evil, BlockedBy: []string{evil}, LaneKey: evil, LaneGroup: evil}})
+	p.journal([]messages.JournalEntry{{CallID: evil, Server: evil, Tool: evil, Client: evil, IdempotencyKey: evil, Outcome: evil, Code: messages.Code(evil)}})
 	p.logLine(messages.LogLine{Server: evil, Text: evil}, true)
 	p.event(messages.Event{Type: messages.EventServerIssue, Message: evil})
 	p.progress([]byte(`{"progress":1,"message":"\u001b[2J"}`))

@@ -77,6 +77,9 @@ func TestCallWithoutOutcome(t *testing.T) {
 			if got.Kind != messages.OutcomeUnknown || got.Code != tt.code || got.CallID != "cli-1" || got.Tool != "fs/write" || !got.Sent() || got.SafeToRetry() {
 				t.Errorf("%+v", got)
 			}
+			if !strings.Contains(got.Hint, "calls --journal cli-1") {
+				t.Errorf("hint %q", got.Hint)
+			}
 			if errOut.Len() != 0 {
 				t.Errorf("stderr %q", errOut.String())
 			}

@@ -188,8 +188,36 @@ func (p printer) tools(list []messages.Tool, schema bool) {
 func (p printer) calls(list []messages.CallInfo) {
 	rows := [][]string{{"ID", "TOOL", "STATE", "LANE", "POSITION", "AGE", "CLIENT", "BLOCKED BY"}}
 	for _, c := range list {
-		rows = append(rows, []string{oneLine(c.CallID), oneLine(c.Tool), string(c.State), orDash(c.Lane), number(c.Position),
+		rows = append(rows, []string{oneLine(c.CallID), oneLine(c.Tool), string(c.State), lane(c), number(c.Position),
 			short(time.Duration(c.AgeMS * float64(time.Millisecond))), oneLine(orDash(c.Client)), oneLine(orDash(strings.Join(c.BlockedBy, ", ")))})
+	}
+	p.table(rows)
+}
+
+// lane names the lane with what splits it and what it is shared by.
+func lane(c messages.CallInfo) string {
+	s := orDash(c.Lane)
+	if c.LaneKey != "" {
+		s += " key=" + cut(oneLine(c.LaneKey), laneKeyWidth)
+	}
+	if c.LaneGroup != "" {
+		s += " group=" + oneLine(c.LaneGroup)
+	}
+	return s
+}
+
+const laneKeyWidth = 40
+
+// journal shows past side effects.
+func (p printer) journal(list []messages.JournalEntry) {
+	rows := [][]string{{"ID", "TOOL", "OUTCOME", "CODE", "DISPATCHED", "SETTLED AFTER", "GENERATION", "CLIENT", "KEY"}}
+	for _, e := range list {
+		took := "-"
+		if e.SettledAt != nil {
+			took = short(e.SettledAt.Sub(e.DispatchedAt))
+		}
+		rows = append(rows, []string{oneLine(e.CallID), oneLine(e.Server + "/" + e.Tool), oneLine(e.Outcome), oneLine(orDash(string(e.Code))),
+			e.DispatchedAt.Local().Format("2006-01-02 15:04:05"), took, fmt.Sprint(e.Generation), oneLine(orDash(e.Client)), oneLine(orDash(e.IdempotencyKey))})
 	}
 	p.table(rows)
 }

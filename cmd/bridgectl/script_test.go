@@ -60,6 +60,7 @@ func TestScripts(t *testing.T) {
 			"get":         cmdGet,
 			"interact":    cmdInteract,
 			"callid":      cmdCallID,
+			"joined":      cmdJoined,
 			"childpid":    cmdChildPID,
 			"interrupted": cmdInterrupted,
 			"base":        cmdBase,
@@ -225,6 +226,28 @@ func cmdCallID(ts *testscript.TestScript, _ bool, args []string) {
 		}
 		ts.Setenv(args[0], got.Calls[0].ID)
 		return true
+	})
+}
+
+// joined VAR: wait for a call that has joined another one.
+func cmdJoined(ts *testscript.TestScript, _ bool, args []string) {
+	eventually(ts, "no call has joined", func() bool {
+		var got struct {
+			Calls []struct {
+				ID    string `json:"call_id"`
+				State string
+			}
+		}
+		if !bridgectl(ts, &got, "calls", "-o", "json") {
+			return false
+		}
+		for _, c := range got.Calls {
+			if c.State == "joined" {
+				ts.Setenv(args[0], c.ID)
+				return true
+			}
+		}
+		return false
 	})
 }
 

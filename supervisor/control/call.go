@@ -30,7 +30,7 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request) {
 	}
 	progress := make(chan json.RawMessage, progressBuffer)
 	call := messages.CallTool{ID: req.ID, Tool: req.Tool, Timeout: time.Duration(req.Timeout), View: req.View,
-		Client: LocalClient, DryRun: req.DryRun}
+		Client: LocalClient, DryRun: req.DryRun, IdempotencyKey: req.IdempotencyKey}
 	if req.Args != "" {
 		call.Args = json.RawMessage(req.Args)
 	}
@@ -98,6 +98,11 @@ func readCall(w http.ResponseWriter, r *http.Request) (CallRequest, *Error) {
 	}
 	if req.Tool == "" {
 		return req, &Error{Code: CodeBadRequest, Message: "the call names no tool"}
+	}
+	if req.IdempotencyKey != "" {
+		if err := CheckKey(req.IdempotencyKey); err != nil {
+			return req, &Error{Code: CodeBadRequest, Message: err.Error()}
+		}
 	}
 	return req, nil
 }

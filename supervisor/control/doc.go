@@ -10,6 +10,7 @@
 //	POST /v1/call                         CallRequest → NDJSON of CallFrame; the last one holds the outcome
 //	GET  /v1/calls                        Calls
 //	POST /v1/calls/{id}/cancel
+//	GET  /v1/journal?id=&n=               Journal: past side effects, of a call id or an idempotency key
 //	POST /v1/servers/{name}/{verb}        start, stop, restart, reset, drain
 //	GET  /v1/wait?server=&for=&timeout=&after=           WaitResult, when reached or when time is up
 //	GET  /v1/logs?server=&n=&since=&follow=              NDJSON of messages.LogLine
@@ -70,6 +71,9 @@ type CallRequest struct {
 	View     string   `json:"view,omitempty"`
 	DryRun   bool     `json:"dry_run,omitempty"`
 	Progress bool     `json:"progress,omitempty"` // send progress frames
+	// IdempotencyKey makes repetitions of the call safe, whichever process makes them: see
+	// messages.CallTool. "" for none; CheckKey tells what is allowed.
+	IdempotencyKey string `json:"idempotency_key,omitempty"`
 }
 
 // CallFrame is one line of the answer to a call: progress (the params of the
@@ -126,6 +130,7 @@ const (
 	CodeBadRequest    = "bad_request"
 	CodeRefused       = "refused"
 	CodeNotFound      = "not_found"
+	CodeNoJournal     = "journal_unavailable"
 	CodeFailed        = "failed"
 )
 

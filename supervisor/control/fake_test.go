@@ -22,7 +22,8 @@ const patience = 20 * time.Second
 
 // fake is a bridge whose state the test sets.
 type fake struct {
-	call func(ctx context.Context, c messages.CallTool) messages.Outcome
+	call    func(ctx context.Context, c messages.CallTool) messages.Outcome
+	journal func(idOrKey string, limit int) ([]messages.JournalEntry, error)
 
 	mu       sync.Mutex
 	status   messages.Status
@@ -83,6 +84,10 @@ func (f *fake) Operate(_ context.Context, verb messages.Verb, name string) error
 
 func (f *fake) Calls(context.Context) ([]messages.CallInfo, error) {
 	return []messages.CallInfo{{CallID: "1", State: messages.CallQueued}}, nil
+}
+
+func (f *fake) JournalEntries(idOrKey string, limit int) ([]messages.JournalEntry, error) {
+	return f.journal(idOrKey, limit)
 }
 
 func (f *fake) Subscribe(fn func(messages.Event)) func() {

@@ -136,7 +136,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 var eventTypes = []messages.EventType{
 	messages.EventServerState, messages.EventServerSpawned, messages.EventServerReady, messages.EventServerExited,
 	messages.EventServerRecycled, messages.EventServerIssue, messages.EventCatalogue, messages.EventCallAccepted,
-	messages.EventCallDispatched, messages.EventCallRequeued, messages.EventCallCancel, messages.EventCallSettled,
+	messages.EventCallDispatched, messages.EventCallRequeued, messages.EventCallCancel, messages.EventCallSettled, messages.EventCallJoined,
 	messages.EventReplyLate, messages.EventLaneHeld, messages.EventLaneReleased, messages.EventPossibleOverlap,
 	messages.EventDraining, messages.EventGap,
 }

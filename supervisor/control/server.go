@@ -23,6 +23,7 @@ type Bridge interface {
 	messages.Backend
 	Operate(ctx context.Context, verb messages.Verb, name string) error
 	Calls(ctx context.Context) ([]messages.CallInfo, error)
+	JournalEntries(idOrKey string, limit int) ([]messages.JournalEntry, error)
 	Logs(server string, n int) []messages.LogLine
 	SubscribeLogs(f func(messages.LogLine)) (stop func())
 	Events(sinceSeq uint64) []messages.Event
@@ -95,6 +96,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("POST /v1/call", s.call)
 	mux.HandleFunc("GET /v1/calls", s.calls)
 	mux.HandleFunc("POST /v1/calls/{id}/cancel", s.cancelCall)
+	mux.HandleFunc("GET /v1/journal", s.journal)
 	mux.HandleFunc("POST /v1/servers/{name}/{verb}", s.operate)
 	mux.HandleFunc("GET /v1/wait", s.wait)
 	mux.HandleFunc("GET /v1/logs", s.logs)

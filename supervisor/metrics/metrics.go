@@ -30,7 +30,10 @@ type Options struct {
 }
 
 // pending is what is remembered of a call between its acceptance and its outcome.
-type pending struct{ server, effect string }
+type pending struct {
+	server, effect string
+	joined         bool // it gets the outcome of another call and has no run time of its own
+}
 
 // Collector turns events into metrics. Observe may be called from any goroutine.
 type Collector struct {
@@ -41,6 +44,7 @@ type Collector struct {
 	ready    *prometheus.HistogramVec
 	dropped  prometheus.Counter
 	late     *prometheus.CounterVec
+	joined   *prometheus.CounterVec
 	overlap  *prometheus.CounterVec
 
 	mu     sync.Mutex
@@ -68,10 +72,11 @@ func New(o Options) *Collector {
 	c.dropped = prometheus.NewCounter(prometheus.CounterOpts{Name: "mcpbridge_events_dropped_total", Help: "Events that this collector was too slow for; its counters lack them."})
 	c.late = counter("mcpbridge_replies_late_total", "Answers that came after the call had its outcome.", "server")
 	c.overlap = counter("mcpbridge_possible_overlaps_total", "Lanes of HTTP servers that were released without proof that the call had ended.", "server")
+	c.joined = counter("mcpbridge_calls_joined_total", "Calls that were not sent, because a call with the same idempotency key has, or will have, their outcome.", "server")
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "mcpbridge_build_info", Help: "Always 1; the labels say what runs.",
 		ConstLabels: prometheus.Labels{"version": o.Version, "goversion": runtime.Version()}})
 	build.Set(1)
-	c.registry.MustRegister(c.calls, c.duration, c.queue, c.ready, c.dropped, c.late, c.overlap, build, (*scrape)(c),
+	c.registry.MustRegister(c.calls, c.duration, c.queue, c.ready, c.dropped, c.late, c.joined, c.overlap, build, (*scrape)(c),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return c
 }
@@ -96,7 +101,15 @@ func (c *Collector) Observe(e messages.Event) {
 	switch e.Type {
 	case messages.EventCallAccepted:
 		c.mu.Lock()
-		c.open[e.CallID] = pending{e.Server, e.Effect}
+		c.open[e.CallID] = pending{server: e.Server, effect: e.Effect}
+		c.mu.Unlock()
+	case messages.EventCallJoined:
+		c.joined.WithLabelValues(e.Server).Inc()
+		c.mu.Lock()
+		if p, ok := c.open[e.CallID]; ok {
+			p.joined = true
+			c.open[e.CallID] = p
+		}
 		c.mu.Unlock()
 	case messages.EventCallSettled:
 		c.settled(e)
@@ -161,7 +174,7 @@ func (c *Collector) settled(e messages.Event) {
 		}
 	}
 	c.calls.WithLabelValues(p.server, p.effect, e.Outcome).Inc()
-	if !accepted {
+	if !accepted || p.joined {
 		return
 	}
 	c.queue.WithLabelValues(p.server, p.effect).Observe(e.QueuedMS / 1000)

@@ -62,6 +62,25 @@ func TestCalls(t *testing.T) {
 	}
 }
 
+// A call that joins another one counts, but its wait and its run are the other one's.
+func TestJoinedCalls(t *testing.T) {
+	c := New(Options{})
+	for _, id := range []string{"a", "b"} {
+		c.Observe(messages.Event{Type: messages.EventCallAccepted, CallID: id, Server: "fs", Effect: "side_effect"})
+	}
+	c.Observe(messages.Event{Type: messages.EventCallJoined, CallID: "b", Server: "fs", Reason: "a"})
+	for _, id := range []string{"a", "b"} {
+		c.Observe(messages.Event{Type: messages.EventCallSettled, CallID: id, Server: "fs", Outcome: "ok", Attempt: 1, RanMS: 300})
+	}
+	c.Observe(messages.Event{Type: messages.EventCallJoined, CallID: "c", Server: "fs", Reason: "a"}) // later: never accepted
+	c.Observe(messages.Event{Type: messages.EventCallSettled, CallID: "c", Server: "fs", Effect: "side_effect", Outcome: "ok", Attempt: 1})
+	wantLines(t, scraped(t, c),
+		`mcpbridge_calls_joined_total{server="fs"} 2`,
+		`mcpbridge_calls_total{effect="side_effect",outcome="ok",server="fs"} 3`,
+		`mcpbridge_call_duration_seconds_count{effect="side_effect",server="fs"} 1`,
+		`mcpbridge_call_queue_seconds_count{effect="side_effect",server="fs"} 1`)
+}
+
 func TestRecovery(t *testing.T) {
 	c := New(Options{})
 	at := time.Unix(1000, 0)
