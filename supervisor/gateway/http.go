@@ -168,9 +168,9 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, rq *request,
 		g.serveSDK(w, r, modern) // answers 400 without reading on
 		return
 	}
-	body, status, werr := g.readBody(w, r)
+	body, id, status, werr := g.readBody(w, r)
 	if werr != nil {
-		writeError(w, status, nil, werr)
+		writeError(w, status, id, werr)
 		return
 	}
 	env, batch, werr := parseEnvelope(body)
@@ -285,29 +285,35 @@ func acceptsBoth(values []string) bool {
 	return isJSON && isStream
 }
 
-// readBody reads the whole body within its bounds of size and time.
-func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, int, *wireError) {
-	tooLarge := invalidRequest("the request body is over the limit of %d bytes", g.opts.MaxBody)
-	if r.ContentLength > g.opts.MaxBody {
-		w.Header().Set("Connection", "close")
-		return nil, http.StatusRequestEntityTooLarge, tooLarge
-	}
+// readBody reads the whole body within its bounds of size and time. Of one that is
+// too large it returns the request's id: an error without it ends the session of a
+// client that cannot tell which of its requests failed. For the same reason the rest
+// is read, within reason: who is cut off in the middle of sending sees no answer.
+func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) (body []byte, id json.RawMessage, status int, werr *wireError) {
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout))
-	buf := bytes.NewBuffer(make([]byte, 0, min(max(r.ContentLength, 0), 64<<10)+bytes.MinRead))
-	_, err := buf.ReadFrom(http.MaxBytesReader(w, r.Body, g.opts.MaxBody))
 	// Left standing, the deadline would later look like a client who went away.
-	_ = rc.SetReadDeadline(time.Time{})
-	var big *http.MaxBytesError
-	switch {
-	case errors.As(err, &big):
-		return nil, http.StatusRequestEntityTooLarge, tooLarge
-	case err != nil:
-		return nil, http.StatusBadRequest, invalidRequest("the request body could not be read to its end")
-	case buf.Len() == 0:
-		return nil, http.StatusBadRequest, &wireError{Code: codeParse, Message: "the request body is empty"}
+	defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
+	limit := g.opts.MaxBody
+	var err error
+	buf := bytes.NewBuffer(make([]byte, 0, min(max(r.ContentLength, 0), 64<<10)+bytes.MinRead))
+	if r.ContentLength <= limit {
+		_, err = buf.ReadFrom(io.LimitReader(r.Body, limit+1))
 	}
-	return buf.Bytes(), 0, nil
+	switch n := int64(buf.Len()); {
+	case err != nil:
+		return nil, nil, http.StatusBadRequest, invalidRequest("the request body could not be read to its end")
+	case r.ContentLength > limit || n > limit:
+		var long longMessage
+		_, _ = long.Write(buf.Bytes())
+		if n, _ := io.CopyN(&long, r.Body, maxSkipped); n == maxSkipped {
+			w.Header().Set("Connection", "close")
+		}
+		return nil, long.id(), http.StatusRequestEntityTooLarge, invalidRequest("the request body is over the limit of %d bytes", limit)
+	case n == 0:
+		return nil, nil, http.StatusBadRequest, &wireError{Code: codeParse, Message: "the request body is empty"}
+	}
+	return buf.Bytes(), nil, 0, nil
 }
 
 // serveList answers tools/list.

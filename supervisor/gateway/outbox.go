@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -13,10 +12,7 @@ const (
 	outboxLimit = 4096 // lines above which the client is taken for one that does not read
 )
 
-var (
-	errSlowReader  = errors.New("the client does not read what it asked for")
-	errLineTooLong = errors.New("line too long")
-)
+var errSlowReader = errors.New("the client does not read what it asked for")
 
 // outbox is the one writer of a stream. What is pushed is written in order.
 type outbox struct {
@@ -117,30 +113,4 @@ func (o *outbox) reason() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.err
-}
-
-// readLine reads up to the next line feed, which is not part of the line. A line
-// over limit bytes is skipped to its end and reported as errLineTooLong. The last
-// line needs no line feed; io.EOF comes with it.
-func readLine(br *bufio.Reader, limit int) ([]byte, error) {
-	var line []byte
-	tooLong := false
-	for {
-		part, err := br.ReadSlice('\n')
-		if !tooLong && len(line)+len(part) > limit+1 {
-			tooLong, line = true, nil
-		}
-		if !tooLong {
-			line = append(line, part...)
-		}
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-			continue
-		case tooLong && (err == nil || errors.Is(err, io.EOF)):
-			return nil, errLineTooLong // EOF comes again with the next read
-		case err != nil:
-			return line, err
-		}
-		return line[:len(line)-1], nil
-	}
 }

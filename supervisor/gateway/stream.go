@@ -167,7 +167,7 @@ func (s *stream) readAll(r io.Reader) error {
 		line, err := readLine(br, int(s.g.opts.MaxBody))
 		switch {
 		case errors.Is(err, errLineTooLong):
-			_ = s.respond("", errorBody(nil, invalidRequest("the message is over the limit of %d bytes", s.g.opts.MaxBody)))
+			_ = s.respond("", errorBody(line, invalidRequest("the message is over the limit of %d bytes", s.g.opts.MaxBody)))
 			continue
 		case err != nil && !errors.Is(err, io.EOF):
 			s.g.log.Debug("a stream's client is gone", "client", s.client, "error", err)

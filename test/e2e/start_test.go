@@ -119,7 +119,8 @@ func TestHungServersDelayNobody(t *testing.T) {
 			t.Fatal(r)
 		}
 	}
-	missing, _ := status.Server("missing")
+	d.Await(t, "quarantined", "missing") // its turn to spawn may come last
+	missing := d.Server(t, "missing")
 	if e := missing.LastExit; missing.State != messages.StateQuarantined || e == nil || e.Stage != messages.StageSpawn || !strings.Contains(e.Reason, "/no/such/mcp-server") {
 		t.Errorf("missing: %s %q, last exit %+v", missing.State, missing.Reason, missing.LastExit)
 	}
