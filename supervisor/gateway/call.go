@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -111,8 +112,8 @@ func (c *toolCall) takeMeta(meta json.RawMessage) (werr *wireError) {
 				werr = invalidParams("_meta.progressToken must be a string or a number")
 			}
 		case m.key == metaIdemKey:
-			if c.idemKey = unquoteIf(val); c.idemKey == "" || len(c.idemKey) > 255 {
-				werr = invalidParams("_meta[%q] must be a string of 1 to 255 bytes", metaIdemKey)
+			if c.idemKey = unquoteIf(val); c.idemKey == "" || utf8.RuneCountInString(c.idemKey) > 256 {
+				werr = invalidParams("_meta[%q] must be a string of 1 to 256 characters", metaIdemKey)
 			}
 		case m.key == metaTimeout:
 			ms, err := strconv.ParseFloat(string(val), 64)

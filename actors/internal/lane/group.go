@@ -53,21 +53,22 @@ func (g *Group) stamp() uint64 {
 	return g.seq
 }
 
-// ahead reports whether lane m comes before e of lane l: it could start an earlier
-// call. A lane with a haunting call comes first, or nobody could start.
-func (m *Lane) ahead(l *Lane, e *entry) *entry {
-	if l.haunts > 0 && m.haunts == 0 {
+// ahead returns the call of l that comes before e of the lane `of`, one that arrived
+// earlier and could start, or nil. A lane with a haunting call comes first, or nobody
+// could start.
+func (l *Lane) ahead(of *Lane, e *entry) *entry {
+	if of.haunts > 0 && l.haunts == 0 {
 		return nil
 	}
-	if c := m.candidate(); c != nil && c.arrival < e.arrival {
+	if c := l.candidate(); c != nil && c.arrival < e.arrival {
 		return c
 	}
 	return nil
 }
 
-// shuts reports whether lane m lets no other lane start a side effect; l is the one
-// that asks.
-func (m *Lane) shuts(l *Lane) bool { return m.effects > 0 || m.haunts > 0 && l.haunts == 0 }
+// shuts reports whether l lets no other lane start a side effect; out is the one that
+// asks.
+func (l *Lane) shuts(out *Lane) bool { return l.effects > 0 || l.haunts > 0 && out.haunts == 0 }
 
 // admits reports whether the group lets e of lane l start: no other lane has a side
 // effect, and none could start an earlier one.
