@@ -186,6 +186,11 @@ func (c *Core) prior(cl *call) bool {
 		if open {
 			o.Kind, o.Code = messages.OutcomeUnknown, messages.CodeConnectionLost
 			o.Message = toolName(cl.key.Server, cl.remote) + ": an earlier run of the bridge ended while the call was in flight"
+		}
+		if o.Kind == messages.OutcomeUnknown {
+			if o.Message == "" {
+				o.Message = toolName(cl.key.Server, cl.remote) + ": the call was sent once, by an earlier run of the bridge, and its answer was not read"
+			}
 			o.Hint = unknownOutcome(cl, o.Code, "").hint
 		}
 		c.again(cl, o, p.Dropped)
