@@ -38,7 +38,7 @@ bench: ## the benchmarks against a plain SDK client and a plain SDK proxy
 	@cd test/bench && MCPBRIDGE_BENCH=1 $(GO) test -count=1 -run '^TestBench' -timeout 20m
 
 lint: $(LINT) ## gofmt and golangci-lint, pinned
-	$(LINT) run ./...
+	$(LINT) run --allow-parallel-runners ./...
 
 $(LINT):
 	@mkdir -p $(BIN)

@@ -182,7 +182,10 @@ func (g *Gate) outputProblem(def messages.ToolDef) string {
 	if len(def.OutputSchema) == 0 {
 		return ""
 	}
-	_, err := g.schemas.get(def.OutputSchema)
+	err := policy.Portable(def.OutputSchema)
+	if err == nil {
+		_, err = g.schemas.get(def.OutputSchema)
+	}
 	if err == nil || errors.Is(err, policy.ErrBeyond) {
 		return ""
 	}

@@ -350,9 +350,9 @@ func TestRegistryKeepsBrokenOutputSchemasBack(t *testing.T) {
 	r.send(registryRow("s", messages.StateReady))
 	r.next()
 	good := []string{`{"type":"object","properties":{"a":{"$ref":"#/$defs/n"}},"$defs":{"n":{"type":"object","properties":{"next":{"$ref":"#/$defs/n"}}}}}`, `{"type":"object"}`,
-		`{"minLength":"x"}`, `{"enum":[]}`, `{"pattern":"("}`} // what the bridge leaves out of its own check, others may understand
+		`{"pattern":"^(?!x)\\p{Lu}$"}`, `{"multipleOf":0.01}`} // what the bridge leaves out of its own check, others understand
 	broken := []string{`{"type":"nonsense"}`, `{"type":"object","properties":{"a":{"type":"int"}}}`, `{"$ref":"#/$defs/missing"}`, `{"$ref":"https://example.org/s.json"}`,
-		`{"allOf":{}}`, `{"properties":[]}`, `{"$ref":"#"}`}
+		`{"allOf":{}}`, `{"properties":[]}`, `{"$ref":"#"}`, `{"minLength":"x"}`, `{"enum":[]}`, `{"pattern":"("}`, `{"pattern":"(?i)x"}`}
 	var l messages.Listing
 	for i, schema := range append(append([]string{}, good...), broken...) {
 		d := registryListing(fmt.Sprintf("t%02d", i)).Tools[0]

@@ -144,7 +144,7 @@ func (sc *scope) instructions() string {
 	if len(sc.g.backend.Catalogue().Tools()) > 0 || len(sc.g.backend.Status().Servers) > 0 {
 		return ""
 	}
-	return "This bridge has no MCP servers yet: add one under mcp_servers in its configuration (`bridgectl config init` writes a starter file), then run `bridgectl reload` or start it again."
+	return "This bridge has no MCP servers yet: add one under mcp_servers in its configuration (`bridgectl config init` writes a starter file), then start the bridge again."
 }
 
 // versionMark remembers the newest catalogue version that an event announced.
