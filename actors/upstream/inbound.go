@@ -108,7 +108,7 @@ func (m *mux) response(e *envelope, owned bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := m.table[id]
-	if p == nil {
+	if p == nil || !p.entered { // ids count up: one that was not sent yet may be guessed
 		m.unknown(e)
 		return
 	}
@@ -206,7 +206,8 @@ func (m *mux) request(obj []byte) {
 func (m *mux) broken(line []byte) {
 	dec := json.NewDecoder(bytes.NewReader(line))
 	var parts []json.RawMessage
-	for {
+	const most = 64 // messages that somebody forgot to end; more of them is no accident
+	for len(parts) <= most {
 		var raw json.RawMessage
 		err := dec.Decode(&raw)
 		if err == io.EOF {
@@ -244,7 +245,7 @@ func (m *mux) fail(id int64, r messages.Reply) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := m.table[id]
-	if p == nil {
+	if p == nil || !p.entered {
 		return false
 	}
 	m.settleLocked(p, r)

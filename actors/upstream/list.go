@@ -30,6 +30,10 @@ func (p *peer) List(ctx context.Context) (messages.Listing, error) {
 	return l, err
 }
 
+// maxListing bounds the pages of one listing together: pages times frames would fill
+// any memory.
+const maxListing = 32 << 20
+
 func (p *peer) list(ctx context.Context) (messages.Listing, error) {
 	if !p.info.HasTools {
 		return messages.Listing{}, nil
@@ -42,7 +46,7 @@ func (p *peer) list(ctx context.Context) (messages.Listing, error) {
 	}
 	lim := p.o.Server.Limits
 	cursors := map[string]bool{}
-	fields := ""
+	fields, size := "", 0
 	for page := 1; ; page++ {
 		if lim.Pages > 0 && page > lim.Pages {
 			return stop("tools/list has more than %d pages: the rest is not listed (limits.pages)", lim.Pages)
@@ -55,6 +59,9 @@ func (p *peer) list(ctx context.Context) (messages.Listing, error) {
 				return a.listing(), nil
 			}
 			return messages.Listing{}, err
+		}
+		if size += len(result); size > maxListing {
+			return stop("the pages of tools/list add up to more than %d MiB: the rest is not listed", maxListing>>20)
 		}
 		cursor, full, err := addPage(a, result, lim.Tools)
 		switch {

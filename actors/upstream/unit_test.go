@@ -237,6 +237,41 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
+// A line of many small things that are no message costs no more than a line of noise.
+func TestManyMessagesOnOneLineAreNoise(t *testing.T) {
+	m := newMux(func() {}, newNoise(func(uint64, bool) {}))
+	for n, noise := range map[int]uint64{2: 2, 1000: 1} { // two are taken apart, and each is a log object
+		before := m.noise.total
+		m.inbound(frame{data: []byte(strings.Repeat("{}", n))})
+		if got := m.noise.total - before; got != noise {
+			t.Errorf("%d objects on a line: %d of noise, want %d", n, got, noise)
+		}
+	}
+	m.noise.stop()
+}
+
+// Ids count up, so that a server can guess the next one. Its answer to a request that
+// has not left yet settles nothing.
+func TestAnswerBeforeTheQuestion(t *testing.T) {
+	m := newMux(func() {}, newNoise(func(uint64, bool) {}))
+	p := &pending{}
+	if err := m.add(p); err != nil {
+		t.Fatal(err)
+	}
+	answer := frame{data: fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"result":{}}`, p.id)}
+	m.inbound(answer)
+	if m.stray.Load() != 1 || len(p.reply) != 0 {
+		t.Fatalf("%d stray answers, %d replies", m.stray.Load(), len(p.reply))
+	}
+	if !m.enter(p) {
+		t.Fatal("not entered")
+	}
+	m.inbound(answer)
+	if len(p.reply) != 1 {
+		t.Error("the real answer was dropped")
+	}
+}
+
 func TestNoiseIsReportedAtMostOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type rep struct {

@@ -76,6 +76,9 @@ func (c *Core) progress(m messages.CallProgress) {
 
 // late takes the reply to a fenced call.
 func (c *Core) late(cl *call, r messages.Reply) {
+	if r.Kind == messages.ReplyProtocol && cl.server.limits.Remote {
+		r.Kind = messages.ReplyLost // a response without an answer ends no work
+	}
 	switch r.Kind {
 	case messages.ReplyResult, messages.ReplyError, messages.ReplyTooLarge, messages.ReplyProtocol:
 		e := c.event(messages.EventReplyLate, cl)

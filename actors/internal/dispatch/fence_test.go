@@ -152,6 +152,20 @@ func TestRemoteFenceIsReleasedWithoutProof(t *testing.T) {
 			t.Error("no possible_overlap")
 		}
 	})
+	t.Run("after a response without an answer", func(t *testing.T) {
+		h := ready(t, remote)
+		h.call("a", "write")
+		h.call("b", "write")
+		h.done("a", messages.Reply{Kind: messages.ReplyProtocol, Err: "HTTP 202"})
+		h.want("a", messages.OutcomeUnknown, messages.CodeProtocolError)
+		h.pass(29 * time.Second)
+		h.wantStarted("a#1@1")
+		h.pass(time.Second)
+		h.wantStarted("a#1@1", "b#1@1")
+		if h.saw(messages.EventPossibleOverlap, "a") != 1 {
+			t.Error("no possible_overlap")
+		}
+	})
 	t.Run("proven lost", func(t *testing.T) {
 		h := ready(t, remote)
 		h.call("a", "write")

@@ -100,10 +100,18 @@ func (c *Core) answered(cl *call, r messages.Reply) {
 	case messages.ReplyProtocol:
 		if c.mayRetry(cl) {
 			cl.retried, cl.lostAs = true, messages.CodeProtocolError
+			if cl.server.limits.Remote {
+				c.conjure(cl)
+			}
 			c.requeue(cl, "the answer was no answer"+because(r.Err), false)
 			return
 		}
-		c.end(cl, unknownOutcome(cl, messages.CodeProtocolError, "the server's answer is neither a result nor an error"+because(r.Err)))
+		c.settle(cl, unknownOutcome(cl, messages.CodeProtocolError, "the server's answer is neither a result nor an error"+because(r.Err)))
+		if cl.server.limits.Remote && laneIsEffect(cl) { // a response without an answer ends no work
+			c.fence(cl)
+			return
+		}
+		c.leave(cl)
 	case messages.ReplyNotEntered:
 		c.notEntered(cl, r.Err)
 	case messages.ReplyLost:
