@@ -22,6 +22,7 @@ type life struct {
 	state   string
 	since   int64
 	gen     uint64 // the last one that was spawned
+	spawns  int    // of its processes
 	ready   int64  // of the present incarnation; 0 = not
 	fresh   bool   // the next restart may be immediate
 	backoff int    // delays since that was so
@@ -51,7 +52,7 @@ func checkRestarts(x *index, r *Report) {
 			}
 			if e.Type == messages.EventServerSpawned {
 				r.did("P11")
-				if who, ok := spawned[e.Generation]; ok {
+				if who, ok := spawned[e.Generation]; ok && !l.again(e) {
 					r.add("P11", "run %s: generation %d of %s was spawned (event %d), and had been of %s", run.ID, e.Generation, e.Server, e.Seq, who)
 				}
 				spawned[e.Generation] = e.Server
@@ -69,8 +70,12 @@ func (l *life) take(e messages.Event) {
 	at := l.x.mono(e.Time)
 	switch e.Type {
 	case messages.EventServerSpawned:
-		if e.Generation <= l.gen {
+		if e.Generation < l.gen || e.Generation == l.gen && !l.again(e) {
 			l.bad(e, "generation %d was spawned after %d", e.Generation, l.gen)
+		}
+		l.spawns++
+		if e.Generation != l.gen {
+			l.spawns = 1
 		}
 		if l.down() {
 			l.bad(e, "generation %d was spawned while the server was %s", e.Generation, l.state)
@@ -105,6 +110,12 @@ func (l *life) take(e messages.Event) {
 		}
 	default:
 	}
+}
+
+// again reports whether a generation may be spawned a second time: a process that does
+// not survive the question for the newest protocol is replaced once, within its start.
+func (l *life) again(e messages.Event) bool {
+	return e.Generation == l.gen && l.spawns == 1 && l.ready == 0 && !l.ended
 }
 
 func (l *life) forget() { l.fresh, l.backoff = true, 0 }
