@@ -82,6 +82,10 @@ func (c *crowd) wish(rng *rand.Rand) wish {
 		w.tool, w.effect = "write", messages.SideEffect
 	case p < 40:
 		w.tool, w.effect = "put", messages.Idempotent
+	case p < 42: // fails politely
+		w.tool = "fail"
+	case p < 44: // fails in JSON-RPC
+		w.tool = "rpc_error"
 	}
 	w.args = map[string]any{"sleep_ms": rng.IntN(12)}
 	switch p := rng.IntN(1000); {
@@ -125,6 +129,7 @@ func (c *crowd) call(n *reign, w wish) history.Call {
 	if w.cancel > 0 {
 		defer time.AfterFunc(w.cancel, func() { _ = n.client.Cancel(ctx, call.ID) }).Stop()
 	}
+	call.Errs = w.tool == "fail" || w.tool == "rpc_error"
 	call.Invoked = witness.Now()
 	o, err := n.client.Call(ctx, control.CallRequest{ID: call.ID, Tool: w.server.Name + "/" + w.tool, Args: string(args), Timeout: control.Duration(w.timeout)}, nil)
 	call.Returned = witness.Now()

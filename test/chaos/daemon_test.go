@@ -33,7 +33,7 @@ func forecast(t *testing.T) weather {
 	if testing.Short() {
 		return weather{8 * time.Second, 2 * time.Second, 32, 0}
 	}
-	return weather{24 * time.Second, 6 * time.Second, 40, 0}
+	return weather{18 * time.Second, 4500 * time.Millisecond, 40, 0}
 }
 
 // TestDaemonStorm: whatever happens to servers, pipes, calls and the daemon itself,

@@ -17,12 +17,14 @@ import (
 
 // tale tells a history by hand; times are milliseconds.
 type tale struct {
-	in  Input
-	seq uint64
+	in   Input
+	seq  uint64
+	gen  uint64            // that takes calls
+	sent map[string]uint64 // call → generation
 }
 
 func newTale(servers ...Server) *tale {
-	t := &tale{in: Input{Servers: servers, Runs: []Run{{ID: "run1"}}}}
+	t := &tale{in: Input{Servers: servers, Runs: []Run{{ID: "run1"}}}, gen: 1, sent: map[string]uint64{}}
 	for i := range t.in.Servers {
 		s := &t.in.Servers[i]
 		s.MaxReads = max(s.MaxReads, 2)
@@ -52,15 +54,16 @@ func (t *tale) accept(at int64, id, server string, effect messages.Effect) *tale
 }
 
 func (t *tale) dispatch(at int64, id, server string) *tale {
-	return t.event(at, messages.Event{Type: messages.EventCallDispatched, CallID: id, Server: server, Attempt: 1, Generation: 1})
+	t.sent[id] = t.gen
+	return t.event(at, messages.Event{Type: messages.EventCallDispatched, CallID: id, Server: server, Attempt: 1, Generation: t.gen})
 }
 
 func (t *tale) settle(at int64, id string, kind messages.OutcomeKind, code messages.Code) *tale {
 	for i := range t.in.Calls {
 		if c := &t.in.Calls[i]; c.ID == id {
-			c.Returned, c.Outcome, c.Code, c.Attempt, c.Generation = at*ms, kind.String(), code, 1, 1
+			c.Returned, c.Outcome, c.Code, c.Attempt, c.Generation = at*ms, kind.String(), code, 1, t.sent[id]
 			c.Sent = kind != messages.NotSent && kind != messages.Rejected
-			t.event(at, messages.Event{Type: messages.EventCallSettled, CallID: id, Server: c.Server, Outcome: kind.String(), Code: code, Attempt: 1, Generation: 1})
+			t.event(at, messages.Event{Type: messages.EventCallSettled, CallID: id, Server: c.Server, Outcome: kind.String(), Code: code, Attempt: 1, Generation: t.sent[id]})
 		}
 	}
 	return t
@@ -92,6 +95,7 @@ func (t *tale) up(at int64, server string, gen uint64) *tale {
 }
 
 func (t *tale) down(at int64, server string, gen uint64) *tale {
+	t.gen = gen + 1
 	return t.event(at, messages.Event{Type: messages.EventServerExited, Server: server, Generation: gen, Reason: "signal: killed"})
 }
 
@@ -131,6 +135,16 @@ func TestCases(t *testing.T) {
 			x.in.Lives = []Life{{PID: 1, First: 6*ms + 1, Last: 20 * ms}}
 			return x
 		}(), ""},
+		{"an error is an error", func() *tale {
+			x := newTale(ex).call(1, "a", "s", effect).settle(9, "a", messages.ToolError, messages.CodeToolError).saw("a", "s", 1, 2, 3)
+			x.in.Calls[0].Errs = true
+			return x
+		}(), ""},
+		{"an error is taken for ok", func() *tale {
+			x := newTale(ex).call(1, "a", "s", effect).settle(9, "a", messages.OK, "").saw("a", "s", 1, 2, 3)
+			x.in.Calls[0].Errs = true
+			return x
+		}(), "P2"},
 		{"different keys side by side", func() *tale {
 			x := newTale(keyed).call(1, "a", "s", effect).call(1, "b", "s", effect).settle(9, "b", messages.OK, "").settle(9, "a", messages.OK, "").saw("a", "s", 1, 2, 8).saw("b", "s", 1, 3, 7)
 			x.in.Calls[0].LaneKey, x.in.Calls[1].LaneKey = "x", "y"
@@ -151,10 +165,23 @@ func TestCases(t *testing.T) {
 		{"two servers of no group", newTale(Server{Name: "s"}, Server{Name: "o"}).call(1, "a", "s", effect).call(1, "b", "o", effect).
 			settle(9, "b", messages.OK, "").settle(9, "a", messages.OK, "").saw("a", "s", 1, 2, 8).saw("b", "o", 2, 3, 7), ""},
 		{"a remote lane, told", newTale(remote).call(1, "a", "s", effect).settle(10_001, "a", messages.OutcomeUnknown, timeout).
-			event(11_001, messages.Event{Type: messages.EventPossibleOverlap, CallID: "a", Server: "s"}).call(11_001, "b", "s", effect).settle(11_009, "b", messages.OK, "").
+			event(10_001, messages.Event{Type: messages.EventLaneHeld, CallID: "a", Server: "s"}).event(11_001, messages.Event{Type: messages.EventPossibleOverlap, CallID: "a", Server: "s"}).
+			event(11_001, messages.Event{Type: messages.EventLaneReleased, CallID: "a", Server: "s"}).call(11_001, "b", "s", effect).settle(11_009, "b", messages.OK, "").
 			saw("a", "s", 1, 2, 20_000).saw("b", "s", 1, 11_003, 11_007), ""},
 		{"a remote lane, not told", newTale(remote).call(1, "a", "s", effect).settle(10_001, "a", messages.OutcomeUnknown, timeout).
 			call(11_001, "b", "s", effect).settle(11_009, "b", messages.OK, "").saw("a", "s", 1, 2, 20_000).saw("b", "s", 1, 11_003, 11_007), "P4"},
+		{"a remote lane, told, and not at work any more", newTale(remote).call(1, "a", "s", effect).settle(10_001, "a", messages.OutcomeUnknown, timeout).
+			event(10_001, messages.Event{Type: messages.EventLaneHeld, CallID: "a", Server: "s"}).event(11_001, messages.Event{Type: messages.EventLaneReleased, CallID: "a", Server: "s"}).
+			call(11_001, "b", "s", effect).settle(11_009, "b", messages.OK, "").saw("a", "s", 1, 2, 5).saw("b", "s", 1, 11_003, 11_007), "P4"},
+		{"a fence is opened by the answer", newTale(ex).call(1, "a", "s", effect).settle(10_001, "a", messages.OutcomeUnknown, timeout).
+			event(10_001, messages.Event{Type: messages.EventLaneHeld, CallID: "a", Server: "s", Generation: 1}).event(10_500, messages.Event{Type: messages.EventReplyLate, CallID: "a", Server: "s"}).
+			event(10_500, messages.Event{Type: messages.EventLaneReleased, CallID: "a", Server: "s"}).call(10_501, "b", "s", effect).settle(10_509, "b", messages.OK, "").
+			saw("a", "s", 1, 2, 10_499).saw("b", "s", 1, 10_503, 10_507), ""},
+		{"a fence is passed, and nobody sees it at the witness", newTale(ex).call(1, "a", "s", effect).settle(10_001, "a", messages.OutcomeUnknown, timeout).
+			event(10_001, messages.Event{Type: messages.EventLaneHeld, CallID: "a", Server: "s", Generation: 1}).call(10_501, "b", "s", effect).settle(10_509, "b", messages.OK, "").
+			saw("a", "s", 1, 2, 4).saw("b", "s", 1, 10_503, 10_507), "P4"},
+		{"no fence at all", newTale(ex).call(1, "a", "s", effect).settle(10_001, "a", messages.OutcomeUnknown, timeout).call(10_501, "b", "s", effect).settle(10_509, "b", messages.OK, "").
+			saw("a", "s", 1, 2, 4).saw("b", "s", 1, 10_503, 10_507), "P4"},
 		{"a side effect passes a read that was abandoned", newTale(ex).call(1, "a", "s", read).settle(10_001, "a", messages.OutcomeUnknown, timeout).
 			call(11_002, "b", "s", effect).settle(11_009, "b", messages.OK, "").saw("a", "s", 1, 2, 20_000).saw("b", "s", 1, 11_003, 11_007), ""},
 		{"a side effect passes a read too soon", newTale(ex).call(1, "a", "s", read).settle(10_001, "a", messages.OutcomeUnknown, timeout).
@@ -169,7 +196,7 @@ func TestCases(t *testing.T) {
 			saw("a", "s", 1, 2, 8).saw("b", "s", 1, 3, 7).saw("c", "s", 1, 3, 7).saw("d", "s", 1, 10, 11), ""},
 		{"a read waits because the session is going down", newTale(se).up(0, "s", 1).call(1, "a", "s", effect).accept(2, "b", "s", read).
 			settle(3, "a", messages.OutcomeUnknown, messages.CodeConnectionLost).down(3, "s", 1).
-			event(4, messages.Event{Type: messages.EventCallDispatched, CallID: "b", Server: "s", Attempt: 1, Generation: 2}).settle(9, "b", messages.OK, "").
+			dispatch(4, "b", "s").settle(9, "b", messages.OK, "").
 			saw("a", "s", 1, 2, 0).saw("b", "s", 2, 5, 7), ""},
 		{"one client, out of turn", newTale(se).accept(1, "a", "s", effect).accept(2, "b", "s", effect).dispatch(3, "b", "s").settle(5, "b", messages.OK, "").dispatch(6, "a", "s").settle(9, "a", messages.OK, "").
 			saw("b", "s", 1, 4, 5).saw("a", "s", 1, 7, 8), "P6"},
@@ -220,7 +247,7 @@ func TestTextsName(t *testing.T) {
 	x := newTale(Server{Name: "s"}).call(1, "a", "s", effect).call(1, "b", "s", effect).settle(9, "b", messages.OK, "").settle(9, "a", messages.OK, "").
 		saw("a", "s", 1, 2, 8).saw("b", "s", 1, 3, 7)
 	text := Check(&x.in).String()
-	for _, want := range []string{"VIOLATION P4: lane of s", "call a (nonce na", "call b (nonce nb", "pid 1", "1 violations", "P13", "NOT CHECKED"} {
+	for _, want := range []string{"VIOLATION P4: lane of s", "call a (nonce na", "call b (nonce nb", "pid 1", "2 violations", "P13", "NOT CHECKED"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the report does not say %q:\n%s", want, text)
 		}

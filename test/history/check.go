@@ -16,6 +16,7 @@ func Check(in *Input) *Report {
 	checkTruth(x, r)
 	checkOutcomes(x, r)
 	checkLanes(x, r)
+	checkFences(x, r)
 	checkReads(x, r)
 	checkOrder(x, r)
 	checkLeftovers(x, r)
@@ -42,6 +43,8 @@ func (x *index) count(r *Report) {
 		}
 		for _, e := range run.Events {
 			switch e.Type {
+			case messages.EventDraining:
+				r.Counts["drains told"]++
 			case messages.EventReplyLate:
 				r.Counts["late replies dropped"]++
 			case messages.EventLaneHeld:

@@ -92,6 +92,7 @@ type Call struct {
 	Sent       bool            `json:"sent"`
 	Attempt    int             `json:"attempt"`
 	Generation uint64          `json:"generation,omitempty"`
+	Errs       bool            `json:"errs,omitempty"` // the server answers it with an error, if at all
 	LaneKey    string          `json:"lane_key,omitempty"`
 	Joined     string          `json:"joined,omitempty"` // the call whose outcome an idempotency key gave
 }

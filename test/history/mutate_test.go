@@ -134,6 +134,13 @@ func (m *mutant) entry(id string) *messages.JournalEntry {
 // lastRun reports whether the call belongs to the run that is still up.
 func (m *mutant) lastRun(c *Call) bool { return c.Run == m.Runs[len(m.Runs)-1].ID }
 
+// alive reports whether the last run tells of no end of the generation.
+func (m *mutant) alive(server string, gen uint64) bool {
+	return !slices.ContainsFunc(m.Runs[len(m.Runs)-1].Events, func(e messages.Event) bool {
+		return e.Type == messages.EventServerExited && e.Server == server && e.Generation == gen
+	})
+}
+
 func (m *mutant) operated(server string) bool {
 	return slices.ContainsFunc(m.Operations, func(o Operation) bool { return o.Server == server })
 }
@@ -258,6 +265,20 @@ var mutations = []mutation{
 		if c != nil {
 			m.unwitness(c.Nonce, witness.Begin)
 			m.unwitness(c.Nonce, witness.End)
+		}
+		return c != nil
+	}},
+	{"P2", "an error is taken for ok", func(m *mutant) bool {
+		c := m.call(outcome(messages.OK))
+		if c != nil {
+			c.Errs = true
+		}
+		return c != nil
+	}},
+	{"P2", "an answer is taken for an error", func(m *mutant) bool {
+		c := m.call(outcome(messages.ToolError))
+		if c != nil {
+			c.Errs = false
 		}
 		return c != nil
 	}},
@@ -411,6 +432,52 @@ var mutations = []mutation{
 				if s := c.spans[0]; next.Server == s.Server && next.effectful() && m.lastRun(&next.call.Call) && next.MonoNS > s.MonoNS && next.MonoNS < s.end {
 					return m.drop(c.ID, messages.EventPossibleOverlap)
 				}
+			}
+		}
+		return false
+	}},
+	{"P4", "a fence is opened without proof", func(m *mutant) bool {
+		x := newIndex(m.Input, newReport())
+		for _, c := range x.sorted() {
+			if len(c.late) > 0 && c.effectful() && m.lastRun(&c.Call) && m.alive(c.Server, c.Generation) {
+				return m.drop(c.ID, messages.EventReplyLate)
+			}
+		}
+		return false
+	}},
+	{"P4", "a call without an answer is not fenced", func(m *mutant) bool {
+		x := newIndex(m.Input, newReport())
+		for _, c := range x.sorted() {
+			run, i := m.event(c.ID, messages.EventLaneHeld)
+			if run == nil || !c.effectful() {
+				continue
+			}
+			for _, e := range run.Events[i:] { // the next one comes in the same incarnation
+				if o := x.calls[e.CallID]; e.Type == messages.EventCallDispatched && e.Server == c.Server && o.effectful() {
+					if e.Generation != c.Generation {
+						break
+					}
+					_, j := m.event(c.ID, messages.EventLaneReleased)
+					run.Events = slices.Delete(run.Events, j, j+1)
+					run.Events = slices.Delete(run.Events, i, i+1)
+					run.number()
+					return true
+				}
+			}
+		}
+		return false
+	}},
+	{"P4", "a side effect is dispatched beside another", func(m *mutant) bool {
+		x := newIndex(m.Input, newReport())
+		for _, c := range x.sorted() { // that the fenced one was never released
+			run, i := m.event(c.ID, messages.EventLaneReleased)
+			if run == nil || !c.effectful() {
+				continue
+			}
+			if slices.ContainsFunc(run.Events[i:], func(e messages.Event) bool {
+				return e.Type == messages.EventCallDispatched && e.Server == c.Server && x.calls[e.CallID].effectful()
+			}) {
+				return m.drop(c.ID, messages.EventLaneReleased)
 			}
 		}
 		return false

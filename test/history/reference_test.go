@@ -125,6 +125,7 @@ func (r *reference) submit() {
 	if r.pick(2) == 0 {
 		c.Effect, c.Tool = messages.ReadOnly, "read"
 	}
+	c.Errs = r.pick(4) == 0
 	c.deadline = c.Invoked + int64(c.Timeout)
 	if s.stopped {
 		r.settle(s, c, messages.Rejected, messages.CodeUnavailable)
@@ -205,7 +206,7 @@ func (r *reference) finish(s *refServer, c *refCall) {
 	case c.held:
 		r.emit(messages.Event{Type: messages.EventReplyLate, Server: s.Name, CallID: c.ID, Generation: s.gen})
 		r.emit(messages.Event{Type: messages.EventLaneReleased, Server: s.Name, CallID: c.ID, Reason: "the server answered"})
-	case r.pick(4) == 0:
+	case c.Errs:
 		r.settle(s, c, messages.ToolError, messages.CodeToolError)
 	default:
 		r.settle(s, c, messages.OK, "")
@@ -260,6 +261,7 @@ func (r *reference) advance(d int64) {
 				if c.effectful() {
 					r.emit(messages.Event{Type: messages.EventPossibleOverlap, Server: s.Name, CallID: c.ID, Generation: s.gen})
 				}
+				r.emit(messages.Event{Type: messages.EventLaneReleased, Server: s.Name, CallID: c.ID, Reason: "abandoned"})
 				s.active = drop(s.active, c)
 				s.ghosts = append(s.ghosts, c)
 				r.pump(s)

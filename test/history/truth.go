@@ -60,6 +60,8 @@ func checkTruth(x *index, r *Report) {
 		case messages.OK.String():
 			sent = true
 			switch {
+			case c.Errs:
+				lie("and its server answers with an error")
 			case ends == 0:
 				lie("and no server finished it (%d begins)", begins)
 			case c.Effect == messages.SideEffect && (begins != 1 || ends != 1):
@@ -67,8 +69,11 @@ func checkTruth(x *index, r *Report) {
 			}
 		case messages.ToolError.String():
 			sent = true
-			if begins == 0 {
+			switch {
+			case begins == 0:
 				lie("and no server began it")
+			case !c.Errs && code != messages.CodeResultTooLarge:
+				lie("and its server answers without one")
 			}
 		case messages.NotSent.String(), messages.Rejected.String(), NoDaemon:
 			if begins > 0 {
