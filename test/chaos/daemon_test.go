@@ -51,7 +51,7 @@ func TestDaemonStorm(t *testing.T) {
 	remotes := []*remote{startRemote(t, lab, "remote", false), startRemote(t, lab, "plainweb", true, "-http-json", "-http-stateless")}
 	town := residents(t, lab, remotes...)
 	entries := harness.M{}
-	in := &history.Input{Offset: time.Now().UnixNano() - witness.Now()}
+	in := &history.Input{Offset: time.Now().UnixNano() - witness.Now(), Race: harness.Race}
 	for _, r := range town {
 		entries[r.Name] = r.entry
 		in.Servers = append(in.Servers, r.Server)

@@ -28,7 +28,8 @@ func checkLeftovers(x *index, r *Report) {
 const (
 	moreGoroutines = 25
 	moreFDs        = 12
-	moreRSS        = 192 << 20
+	moreRSS        = 96 << 20
+	moreRaceRSS    = 400 << 20
 )
 
 // checkResources is P10: at rest after the faults the daemon uses what it used at
@@ -57,7 +58,11 @@ func checkResources(x *index, r *Report) {
 	}
 	compare("goroutines", int64(base.Goroutines), int64(rest.Goroutines), moreGoroutines)
 	compare("descriptors", int64(base.FDs), int64(rest.FDs), moreFDs)
-	compare("resident bytes", base.RSS, rest.RSS, max(moreRSS, base.RSS))
+	memory := int64(moreRSS)
+	if x.Race {
+		memory = moreRaceRSS
+	}
+	compare("resident bytes", base.RSS, rest.RSS, memory)
 	r.Counts["goroutines before"], r.Counts["goroutines after"] = base.Goroutines, rest.Goroutines
 	r.Counts["descriptors before"], r.Counts["descriptors after"] = base.FDs, rest.FDs
 	r.Counts["RSS before, MiB"], r.Counts["RSS after, MiB"] = int(base.RSS>>20), int(rest.RSS>>20)

@@ -34,7 +34,9 @@ const (
 //	dispatched ──► answered, put back in line ─────────────────────► free
 //	    └─► unknown ─► lane_held ─► late reply, death, told overlap ─► lane_released
 //
-// and no other side effect is dispatched on the way. A death frees a lane of stdio:
+// and no other side effect is dispatched on the way. A remote server that answers that
+// it will not look at a request has not to be waited for; the bridge does not tell why a
+// connection was lost, so that only a call that began is taken for one to be fenced. A death frees a lane of stdio:
 // its next generation may start. Nothing of this is looked at where keys, groups or
 // several places make the lane another one.
 func checkFences(x *index, r *Report) {
@@ -71,6 +73,8 @@ func (f *fences) take(e messages.Event, c *callView) {
 	case messages.EventCallSettled:
 		switch {
 		case t == nil || t.state == fenced:
+		case e.Code == messages.CodeConnectionLost && f.srv.Remote && c.begins() == 0:
+			delete(f.has, e.CallID) // a server that refused the request (an unknown session) is proof
 		case e.Outcome == messages.OutcomeUnknown.String() && e.Code != messages.CodeProtocolError:
 			t.state = owes
 		default:

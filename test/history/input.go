@@ -28,6 +28,8 @@ type Input struct {
 	Operations []Operation `json:"operations,omitempty"`
 	Samples    []Sample    `json:"samples,omitempty"`
 	Quiet      *Quiet      `json:"quiet,omitempty"`
+	// Race says that the daemon was built with the race detector, whose memory is not its own.
+	Race bool `json:"race,omitempty"`
 }
 
 // Server is what its configuration says.
