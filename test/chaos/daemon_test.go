@@ -1,10 +1,11 @@
+//go:build linux
+
 package chaos
 
 import (
 	"context"
 	"fmt"
 	"os"
-	"runtime"
 	"testing"
 	"time"
 
@@ -40,9 +41,6 @@ func forecast(t *testing.T) weather {
 // the accounts of callers, bridge, servers and journal agree, and when the faults
 // stop, everything settles.
 func TestDaemonStorm(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("needs /proc")
-	}
 	w := forecast(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
