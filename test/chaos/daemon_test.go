@@ -89,7 +89,7 @@ func TestDaemonStorm(t *testing.T) {
 	last.client.Close()
 	time.Sleep(time.Second) // connections of the crowd are on their way out
 	in.Samples = append(in.Samples, last.samples(t, history.Rest)...)
-	in.Journal = last.journal(t)
+	in.Journal = last.journal(t, crowd.calls)
 	realm.fall(history.Drained)
 
 	in.Lives = eye.end()

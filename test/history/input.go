@@ -109,6 +109,8 @@ const (
 // Journal is what `calls --journal -o json` said at the end, over all lives.
 type Journal struct {
 	Entries []messages.JournalEntry `json:"entries"`
+	// Doubts are the reasons why the journal itself does not call itself whole.
+	Doubts []string `json:"doubts,omitempty"`
 }
 
 // Life is one process as it was watched from outside. Last is a moment at which it

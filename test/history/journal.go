@@ -18,6 +18,9 @@ func checkJournal(x *index, r *Report) {
 		r.Skipped["P13"] = "there was no journal to read (only that nothing was sent again)"
 		return
 	}
+	for _, d := range x.Journal.Doubts {
+		r.add("P13", "the journal may lack entries, and nothing had happened to its disk: %s", d)
+	}
 	for _, e := range x.Journal.Entries {
 		r.did("P13")
 		x.entry(e, r)
@@ -97,6 +100,9 @@ func (x *index) entry(e messages.JournalEntry, r *Report) {
 	if !c.answered() {
 		return
 	}
+	if e.Outcome == messages.OutcomeUnknown.String() && c.Outcome != e.Outcome && x.killedSoonAfter(e, c) {
+		return // the outcome itself died with the daemon
+	}
 	told := c.Outcome
 	if told == messages.Rejected.String() { // of the bytes, both words say the same
 		told = messages.NotSent.String()
@@ -104,6 +110,17 @@ func (x *index) entry(e messages.JournalEntry, r *Report) {
 	if said := e.Outcome; said != told && !(said == messages.Rejected.String() && told == messages.NotSent.String()) {
 		bad("and its caller was told %s", word(c.Outcome, c.Code))
 	}
+}
+
+// killedSoonAfter reports whether the daemon of the entry was killed before the answered
+// call's outcome had the time to reach the journal.
+func (x *index) killedSoonAfter(e messages.JournalEntry, c *callView) bool {
+	for _, run := range x.runs {
+		if run.ID == e.RunID {
+			return run.End == Killed && c.Returned+int64(journalLag) >= run.EndedAt
+		}
+	}
+	return false
 }
 
 // open judges an entry without an outcome: it is the truth of a call that was in

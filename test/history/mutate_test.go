@@ -32,7 +32,7 @@ func clone(in *Input) *Input {
 	}
 	out.Witness, out.Calls, out.Lives = slices.Clone(in.Witness), slices.Clone(in.Calls), slices.Clone(in.Lives)
 	out.Operations, out.Samples = slices.Clone(in.Operations), slices.Clone(in.Samples)
-	out.Journal = &Journal{slices.Clone(in.Journal.Entries)}
+	out.Journal = &Journal{Entries: slices.Clone(in.Journal.Entries)}
 	quiet := *in.Quiet
 	out.Quiet = &quiet
 	return &out
@@ -741,6 +741,10 @@ var mutations = []mutation{
 		}
 		run := &m.Runs[len(m.Runs)-1]
 		run.after(len(run.Events)-2, messages.Event{Type: messages.EventCallDispatched, Server: c.Server, CallID: c.ID, Attempt: 1, Generation: 99})
+		return true
+	}},
+	{"P13", "a journal that doubts itself", func(m *mutant) bool {
+		m.Journal.Doubts = []string{"journal/3: bytes 17 to 99 are unreadable"}
 		return true
 	}},
 	{"P13", "a read in the journal", func(m *mutant) bool {
