@@ -7,6 +7,7 @@ LINT     := $(BIN)/golangci-lint-$(LINT_VER)
 VULN_VER := v1.9.0
 RUN_DIR  := .run
 LISTEN   ?= 127.0.0.1:7332
+DURATION ?= 5m
 
 .DEFAULT_GOAL := help
 .PHONY: help build run test race quick chaos bench lint fmt vuln cross npm clean
@@ -31,8 +32,8 @@ quick: ## the tests without the long ones and without the race detector
 	$(GO) vet ./...
 	$(GO) test -short ./...
 
-chaos: ## only the chaos test, with what it counted
-	$(GO) test -race -count=1 -v -timeout 10m ./test/chaos
+chaos: ## a storm over the real daemon (DURATION=5m), ending in a report
+	MCPBRIDGE_CHAOS=$(DURATION) $(GO) test -race -count=1 -v -run TestDaemonStorm -timeout 60m ./test/chaos
 
 bench: ## the benchmarks against a plain SDK client and a plain SDK proxy
 	@cd test/bench && MCPBRIDGE_BENCH=1 $(GO) test -count=1 -run '^TestBench' -timeout 20m

@@ -1,5 +1,3 @@
-// Package chaos kills servers at random under load and compares what the bridge
-// promised with what the servers' own witness log says happened.
 package chaos
 
 import (

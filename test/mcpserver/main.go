@@ -64,6 +64,7 @@
 //	-trailing-blanks      blanks and empty lines around each message
 //	-split-writes         each message in pieces of seven bytes
 //	-stop-reading N       read no more after N requests
+//	-stall FILE           read nothing while FILE exists, not even the end of stdin
 //	-list-changed D       say list_changed every D
 //	-progress D           report progress every D while a call sleeps
 //	-honour-cancel HOW    on a cancelled notification stop and: answer, or stay silent

@@ -26,6 +26,7 @@ type options struct {
 
 	banner, bom, crlf, blanks, split bool
 	stopReading                      int
+	stall                            string
 	listChanged, progress            time.Duration
 	honourCancel, cursor             string
 	oddTools                         bool
@@ -107,6 +108,7 @@ func (o *options) register(fs *flag.FlagSet) {
 	fs.BoolVar(&o.blanks, "trailing-blanks", false, "blanks and empty lines around each message")
 	fs.BoolVar(&o.split, "split-writes", false, "each message in pieces of seven bytes")
 	fs.IntVar(&o.stopReading, "stop-reading", 0, "read no more after `N` requests")
+	fs.StringVar(&o.stall, "stall", "", "read nothing while `FILE` exists")
 	fs.DurationVar(&o.listChanged, "list-changed", 0, "say list_changed that often")
 	fs.DurationVar(&o.progress, "progress", 0, "report progress that often while a call sleeps")
 	fs.StringVar(&o.honourCancel, "honour-cancel", "", "when cancelled, stop and: answer, silent")

@@ -66,6 +66,7 @@ func serveStdio(s *server, in io.Reader, out io.Writer) error {
 	r := bufio.NewReaderSize(in, 64<<10)
 	requests := 0
 	for {
+		s.stall()
 		line, err := r.ReadBytes('\n')
 		if len(bytes.TrimSpace(line)) > 0 {
 			if record != nil {
@@ -93,6 +94,16 @@ func serveStdio(s *server, in io.Reader, out io.Writer) error {
 			}
 			return fmt.Errorf("read stdin: %w", err)
 		}
+	}
+}
+
+// stall waits while the file of -stall exists.
+func (s *server) stall() {
+	for s.o.stall != "" {
+		if _, err := os.Stat(s.o.stall); err != nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 

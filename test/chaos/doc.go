@@ -1,0 +1,11 @@
+// Package chaos breaks things under load and compares what the bridge promised with
+// what the servers' own witness log says happened.
+//
+// TestChaos kills servers inside one process. TestDaemonStorm runs the real daemon
+// over six stdio servers and two remote ones, breaks servers, wrappers, pipes, calls
+// and the daemon itself, then lets everything come to rest and hands all accounts to
+// the checker of package history. It lasts 30 s in the ordinary test run; with
+// MCPBRIDGE_CHAOS=DURATION (`make chaos DURATION=5m`) as long as that says. A storm with
+// violations saves its accounts under .run; MCPBRIDGE_HISTORY=FILE with the tests of
+// package history looks at them again.
+package chaos

@@ -1,0 +1,266 @@
+//go:build linux
+
+package chaos
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"mcpbridge/messages"
+	"mcpbridge/supervisor/control"
+	"mcpbridge/test/harness"
+	"mcpbridge/test/history"
+	"mcpbridge/test/witness"
+)
+
+// reign is one life of the daemon, with the ear that follows its events.
+type reign struct {
+	*harness.Daemon
+	client *control.Client
+
+	mu     sync.Mutex
+	events []messages.Event
+	heard  chan struct{} // closed when the events have ended
+	quit   context.CancelFunc
+}
+
+// realm is the line of daemons over one state directory.
+type realm struct {
+	t      *testing.T
+	world  *harness.World
+	config string
+
+	mu    sync.Mutex
+	now   *reign // nil between two lives
+	since chan struct{}
+
+	runs      []history.Run
+	leftovers []history.Leftover
+}
+
+func newRealm(t *testing.T, config any) *realm {
+	w := harness.NewWorld(t)
+	return &realm{t: t, world: w, config: w.WriteConfig(t, "bridge.yaml", config), since: make(chan struct{})}
+}
+
+// rise starts the next daemon.
+func (r *realm) rise() *reign {
+	d := harness.Start(r.t, harness.Options{World: r.world, Args: []string{"-c", r.config, "--log-level", "error"}})
+	ctx, cancel := context.WithCancel(context.Background())
+	n := &reign{Daemon: d, client: control.NewClient(d.Control), heard: make(chan struct{}), quit: cancel}
+	go func() {
+		defer close(n.heard)
+		ear := control.NewClient(d.Control)
+		defer ear.Close()
+		_ = ear.Events(ctx, control.Window{N: -1, Follow: true}, func(e messages.Event) error {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.events = append(n.events, e)
+			return nil
+		})
+	}()
+	r.t.Cleanup(func() { cancel(); n.client.Close() })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.now = n
+	close(r.since)
+	return n
+}
+
+// current waits for a daemon; nil when stop is closed first.
+func (r *realm) current(stop <-chan struct{}) *reign {
+	for {
+		r.mu.Lock()
+		n, since := r.now, r.since
+		r.mu.Unlock()
+		if n != nil {
+			return n
+		}
+		select {
+		case <-since:
+		case <-stop:
+			return nil
+		}
+	}
+}
+
+// drainBudget is the semantics' 9 s, and some for a loaded machine.
+const drainBudget = 15 * time.Second
+
+// fall ends the daemon and writes down how. The next calls wait for the next one.
+func (r *realm) fall(how history.End) {
+	n := r.now
+	run := history.Run{ID: n.RunID, End: how, StopAsked: witness.Now()}
+	if how == history.Killed {
+		n.Signal(r.t, syscall.SIGKILL)
+	} else {
+		n.Signal(r.t, syscall.SIGTERM)
+		run.Budget = drainBudget
+	}
+	n.Wait(r.t)
+	run.EndedAt = witness.Now()
+	run.Exit = n.ExitCode()
+	r.mu.Lock()
+	r.now, r.since = nil, make(chan struct{})
+	r.mu.Unlock()
+	r.orphans(n)
+	select {
+	case <-n.heard:
+	case <-time.After(harness.Patience):
+		r.t.Error("the events of a daemon that has ended do not end")
+		n.quit()
+	}
+	n.client.Close()
+	n.mu.Lock()
+	run.Events = n.events
+	n.mu.Unlock()
+	r.runs = append(r.runs, run)
+}
+
+// orphans looks for processes that outlive their daemon, and ends those that do.
+func (r *realm) orphans(n *reign) {
+	start := time.Now()
+	last := map[string]time.Duration{}
+	var left []harness.Proc
+	for time.Since(start) < 5*time.Second {
+		after := time.Since(start)
+		if left = harness.Marked(n.RunID); len(left) == 0 {
+			break
+		}
+		for _, p := range left {
+			last[p.String()] = after
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	for what, after := range last {
+		r.leftovers = append(r.leftovers, history.Leftover{Run: n.RunID, What: what, After: after})
+	}
+	for _, p := range left {
+		p.Kill()
+	}
+}
+
+// sample reads what the daemon uses from its own metrics.
+func (n *reign) sample(name string) (history.Sample, error) {
+	s := history.Sample{Name: name, At: witness.Now()}
+	resp, err := http.Get(n.Base() + "/metrics")
+	if err != nil {
+		return s, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	found := 0
+	for sc := bufio.NewScanner(resp.Body); sc.Scan(); {
+		key, value, _ := strings.Cut(sc.Text(), " ")
+		v, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			continue
+		}
+		switch key {
+		case "go_goroutines":
+			s.Goroutines = int(v)
+		case "process_open_fds":
+			s.FDs = int(v)
+		case "process_resident_memory_bytes":
+			s.RSS = int64(v)
+		default:
+			continue
+		}
+		found++
+	}
+	if found != 3 {
+		return s, fmt.Errorf("/metrics names %d of 3 figures", found)
+	}
+	return s, nil
+}
+
+// samples takes several at rest.
+func (n *reign) samples(t *testing.T, name string) (out []history.Sample) {
+	for range 5 {
+		s, err := n.sample(name)
+		if err != nil {
+			t.Errorf("sample: %v", err)
+			return out
+		}
+		out = append(out, s)
+		time.Sleep(200 * time.Millisecond)
+	}
+	return out
+}
+
+// journal asks for the latest entries, as a person would, and for each side effect by
+// its id. Once the daemon has a journal, a storm that cannot read it has failed; before
+// that, it says aloud what it could not check.
+func (n *reign) journal(t *testing.T, calls []history.Call) *history.Journal {
+	t.Helper()
+	help := n.CLI(t, "calls", "--help")
+	if !strings.Contains(help.Stdout+help.Stderr, "--journal") {
+		_, err := os.Stat(filepath.Join(harness.Root(), "supervisor", "journal"))
+		const what = "`bridgectl calls` has no --journal: P13 (what the journal says after kill -9) was NOT CHECKED"
+		if os.Getenv("CI") == "true" && !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s, and supervisor/journal exists", what)
+		}
+		t.Logf("\n*** %s ***\n", what)
+		return nil
+	}
+	j := new(history.Journal)
+	n.OK(t, "calls", "--journal", "-n", "1000", "-o", "json").JSON(t, j)
+	listed := map[string]bool{}
+	for _, e := range j.Entries {
+		listed[e.CallID] = true
+	}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	ids := make(chan string)
+	hc := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", n.Control)
+	}}}
+	defer hc.CloseIdleConnections()
+	for range 4 {
+		wg.Go(func() {
+			for id := range ids {
+				one, err := lookUp(hc, id)
+				mu.Lock()
+				if err != nil {
+					t.Errorf("the journal cannot be asked for call %s: %v", id, err)
+				}
+				j.Entries = append(j.Entries, one.Entries...)
+				mu.Unlock()
+			}
+		})
+	}
+	for _, c := range calls {
+		if c.Effect != messages.ReadOnly && c.Outcome != history.NoDaemon && !listed[c.ID] {
+			ids <- c.ID
+		}
+	}
+	close(ids)
+	wg.Wait()
+	t.Logf("the journal: %d entries, %d of them in the list of the latest", len(j.Entries), len(listed))
+	return j
+}
+
+func lookUp(hc *http.Client, id string) (j history.Journal, err error) {
+	resp, err := hc.Get("http://mcpbridge/v1/journal?id=" + url.QueryEscape(id))
+	if err != nil {
+		return j, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return j, errors.New(resp.Status)
+	}
+	return j, json.NewDecoder(resp.Body).Decode(&j)
+}

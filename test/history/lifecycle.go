@@ -1,0 +1,198 @@
+package history
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"mcpbridge/messages"
+)
+
+// earliness is what a delay may seem too short by: the event of its begin is dated
+// after the timer was planned.
+const earliness = 20 * time.Millisecond
+
+// life is the life cycle of one server in one life of the daemon, as its events tell it.
+type life struct {
+	x   *index
+	r   *Report
+	run *runView
+	srv *Server
+
+	state   string
+	since   int64
+	gen     uint64 // the last one that was spawned
+	spawns  int    // of its processes
+	ready   int64  // of the present incarnation; 0 = not
+	fresh   bool   // the next restart may be immediate
+	backoff int    // delays since that was so
+	asked   bool   // somebody wanted the end of the present incarnation
+	ended   bool   // an incarnation has ended, and the next has not begun
+	downAt  int64
+	reason  string
+}
+
+// checkRestarts is P11. The schedule is that of the semantics: the first failure
+// after the start, after reset_after of readiness or an operator's wish restarts at
+// once; then initial × multiplier^n up to max, less the jitter. Where the events
+// leave open whether a server had earned its reset, it has.
+func checkRestarts(x *index, r *Report) {
+	for _, run := range x.runs {
+		lives := map[string]*life{}
+		spawned := map[uint64]string{}
+		for _, e := range run.Events {
+			srv := x.servers[e.Server]
+			if srv == nil {
+				continue
+			}
+			l := lives[e.Server]
+			if l == nil {
+				l = &life{x: x, r: r, run: run, srv: srv, fresh: true}
+				lives[e.Server] = l
+			}
+			if e.Type == messages.EventServerSpawned {
+				r.did("P11")
+				if who, ok := spawned[e.Generation]; ok && !l.again(e) {
+					r.add("P11", "run %s: generation %d of %s was spawned (event %d), and had been of %s", run.ID, e.Generation, e.Server, e.Seq, who)
+				}
+				spawned[e.Generation] = e.Server
+			}
+			l.take(e)
+		}
+	}
+}
+
+func (l *life) bad(e messages.Event, format string, args ...any) {
+	l.r.add("P11", "run %s, %s, event %d: "+format, append([]any{l.run.ID, l.srv.Name, e.Seq}, args...)...)
+}
+
+func (l *life) take(e messages.Event) {
+	at := l.x.mono(e.Time)
+	switch e.Type {
+	case messages.EventServerSpawned:
+		if e.Generation < l.gen || e.Generation == l.gen && !l.again(e) {
+			l.bad(e, "generation %d was spawned after %d", e.Generation, l.gen)
+		}
+		l.spawns++
+		if e.Generation != l.gen {
+			l.spawns = 1
+		}
+		if l.down() {
+			l.bad(e, "generation %d was spawned while the server was %s", e.Generation, l.state)
+		}
+		l.gen, l.asked, l.ended, l.ready = e.Generation, false, false, 0
+	case messages.EventServerReady:
+		if e.Generation != l.gen {
+			l.bad(e, "generation %d is ready, and the last one that was spawned is %d", e.Generation, l.gen)
+		}
+		l.ready = at
+		if l.downAt != 0 {
+			l.r.Recoveries = append(l.r.Recoveries, time.Duration(at-l.downAt))
+			l.downAt = 0
+		}
+	case messages.EventServerRecycled:
+		l.asked = true
+	case messages.EventServerExited:
+		if l.ready != 0 {
+			l.downAt = at
+		}
+		if l.ready != 0 && at-l.ready >= int64(l.srv.Restart.ResetAfter-earliness) {
+			l.forget()
+		}
+		l.asked = l.asked || l.operated(l.since, at, messages.VerbStop, messages.VerbDrain, messages.VerbRestart)
+		l.ready, l.ended, l.reason = 0, true, e.Reason
+	case messages.EventServerState:
+		l.enter(e, at)
+	case messages.EventCallDispatched:
+		if e.Generation < l.gen && l.ready != 0 {
+			l.r.did("P11")
+			l.bad(e, "call %s was dispatched to generation %d while %d is ready", e.CallID, e.Generation, l.gen)
+		}
+	default:
+	}
+}
+
+// again reports whether a generation may be spawned a second time: a process that does
+// not survive the question for the newest protocol is replaced once, within its start.
+func (l *life) again(e messages.Event) bool {
+	return e.Generation == l.gen && l.spawns == 1 && l.ready == 0 && !l.ended
+}
+
+func (l *life) forget() { l.fresh, l.backoff = true, 0 }
+
+// down reports whether a person alone can bring the server back.
+func (l *life) down() bool {
+	switch l.state {
+	case messages.StateStopped.String(), messages.StateDisabled.String(), messages.StateConfigError.String(), messages.StateBlocked.String():
+		return true
+	}
+	return false
+}
+
+// enter judges the arrival in a state.
+func (l *life) enter(e messages.Event, at int64) {
+	if e.State == messages.StateStarting.String() {
+		l.start(e, at)
+	}
+	if e.State != l.state {
+		l.state, l.since = e.State, at
+	}
+}
+
+// start judges the begin of the next incarnation by where it comes from.
+func (l *life) start(e messages.Event, at int64) {
+	wanted := l.operated(l.since, at, messages.VerbStart, messages.VerbRestart, messages.VerbReset)
+	if wanted {
+		l.forget()
+	}
+	waited := time.Duration(at - l.since)
+	switch l.state {
+	case messages.StateBackoff.String():
+		if wanted {
+			return
+		}
+		l.r.did("P11")
+		if least := l.least(); waited+earliness < least {
+			l.bad(e, "restarted after %s, and delay %d is at least %s (last exit: %s)", waited, l.backoff+1, least, l.reason)
+		}
+		l.backoff++
+		l.fresh = false
+	case messages.StateQuarantined.String():
+		l.r.did("P11")
+		if !wanted && waited+earliness < l.srv.Restart.Cooldown {
+			l.bad(e, "left quarantine after %s, and the cool-down is %s", waited, l.srv.Restart.Cooldown)
+		}
+	case messages.StateStopped.String(), messages.StateDisabled.String(), messages.StateConfigError.String(), messages.StateBlocked.String():
+		l.r.did("P11")
+		if !wanted {
+			l.bad(e, "started while it was %s, and nobody had asked for it", l.state)
+		}
+	case messages.StateReady.String(), messages.StateStarting.String():
+		if !l.ended || l.asked || wanted {
+			return
+		}
+		l.r.did("P11")
+		if !l.fresh {
+			l.bad(e, "restarted at once, and its last restart at once was not followed by %s of readiness (last exit: %s)", l.srv.Restart.ResetAfter, l.reason)
+		}
+		l.fresh = false
+	}
+}
+
+// least is the shortest delay that the schedule allows now.
+func (l *life) least() time.Duration {
+	p := l.srv.Restart
+	d := float64(p.Initial) * math.Pow(max(p.Multiplier, 1), float64(l.backoff))
+	return time.Duration(min(d, float64(p.Max)) * (1 - p.Jitter))
+}
+
+// operated reports whether an operator gave one of the verbs between the two moments,
+// or shortly before.
+func (l *life) operated(from, to int64, verbs ...messages.Verb) bool {
+	for _, o := range l.x.Operations {
+		if o.Server == l.srv.Name && slices.Contains(verbs, o.Verb) && o.At >= from-int64(earliness) && o.At <= to+int64(earliness) {
+			return true
+		}
+	}
+	return false
+}
