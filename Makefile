@@ -10,7 +10,7 @@ LISTEN   ?= 127.0.0.1:7332
 DURATION ?= 5m
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test race quick chaos bench lint fmt vuln cross npm clean
+.PHONY: help build run test race quick chaos sim bench lint fmt vuln cross npm clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,11 @@ quick: ## the tests without the long ones and without the race detector
 
 chaos: ## a storm over the real daemon (DURATION=5m), ending in a report
 	MCPBRIDGE_CHAOS=$(DURATION) $(GO) test -race -count=1 -v -run TestDaemonStorm -timeout 60m ./test/chaos
+
+SEEDS ?= 2000
+
+sim: ## the router's simulation (SEEDS=n; a failing seed is printed and can be replayed)
+	$(GO) test -count=1 -run 'TestSim$$' -timeout 60m ./actors/internal/dispatch -sim.seeds $(SEEDS)
 
 bench: ## the benchmarks against a plain SDK client and a plain SDK proxy
 	@cd test/bench && MCPBRIDGE_BENCH=1 $(GO) test -count=1 -run '^TestBench' -timeout 20m
