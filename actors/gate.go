@@ -96,7 +96,7 @@ func NewGate(cfg *config.Config) *Gate {
 func policyRules(in []config.Rule) []policy.Rule {
 	out := make([]policy.Rule, len(in))
 	for i, r := range in {
-		out[i] = policy.Rule{Server: r.Server, Tool: r.Tool, Effect: r.Effect, Client: r.Client, View: r.View, Action: r.Action}
+		out[i] = policy.Rule{Server: r.Server, Tool: r.Tool, Effect: r.Effect, Client: r.Client, View: r.View, Action: r.Action, Name: r.Source}
 	}
 	return out
 }

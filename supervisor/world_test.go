@@ -188,10 +188,12 @@ func (w *world) check() error {
 			return fmt.Errorf("asked to stop, and nobody waits for it")
 		}
 	}
+	// An abandoned session is gone the moment the shell stops it.
+	abandoned := len(w.stale) > 0 && w.stale[len(w.stale)-1].Kind == timerStop
 	var ok bool
 	switch m.state {
 	case messages.StateStarting:
-		ok = m.phase == phaseWaiting && len(w.wishes) == 1 || m.phase == phaseLive && (has(timerStart) || w.asked || m.lost && has(timerStop))
+		ok = m.phase == phaseWaiting && len(w.wishes) == 1 || m.phase == phaseLive && (has(timerStart) || w.asked || m.lost && (has(timerStop) || abandoned))
 	case messages.StateReady:
 		ok = w.up == w.session && w.session != 0 && !w.asked
 	case messages.StateBackoff:

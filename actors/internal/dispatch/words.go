@@ -40,12 +40,17 @@ func overloaded(why string, after time.Duration) verdict {
 func refused(t messages.Tool, p messages.Permission, rule string) verdict {
 	name := toolName(t.Server, t.RemoteName)
 	allow := "permissions: [{server: " + yamlWord(t.Server) + ", tool: " + quote(t.RemoteName) + ", action: allow}]"
-	if p == messages.Ask {
-		return rejected(messages.CodeApprovalRequired, name+" ("+t.Effect.String()+") needs approval by "+ruleName(rule),
-			"to allow it, put this rule before all others: "+allow)
+	hint := "to allow it, put this rule before all others: " + allow
+	switch {
+	case strings.HasSuffix(rule, "is broken"):
+		hint = "a rule that cannot be read denies: `bridgectl config check` shows what is wrong with it"
+	case strings.HasPrefix(rule, "project "): // judged apart: nothing of the operator's comes before it
+		hint = "the workspace's own rules say so: change permissions in its .mcpbridge/config.yaml"
 	}
-	return rejected(messages.CodeDenied, name+" ("+t.Effect.String()+") is denied by "+ruleName(rule),
-		"to allow it, put this rule before all others: "+allow)
+	if p == messages.Ask {
+		return rejected(messages.CodeApprovalRequired, name+" ("+t.Effect.String()+") needs approval by "+ruleName(rule), hint)
+	}
+	return rejected(messages.CodeDenied, name+" ("+t.Effect.String()+") is denied by "+ruleName(rule), hint)
 }
 
 func ruleName(rule string) string {

@@ -18,6 +18,7 @@ type Rule struct {
 	Client string
 	View   string
 	Action messages.Permission
+	Name   string // what a refusal calls it; "" for its place in the list
 }
 
 // Subject is what a rule is asked about. Client and View are empty where the
@@ -61,7 +62,7 @@ func (p Permissions) Decide(s Subject) (messages.Permission, string) {
 	for i, r := range p.Project {
 		// The values are ordered from strict to lenient, so the stricter is the smaller.
 		if r.matches(s) && known(r.Action) < action {
-			action, rule = known(r.Action), fmt.Sprintf("project permissions[%d]", i)
+			action, rule = known(r.Action), "project "+r.name(i)
 		}
 	}
 	return action, rule
@@ -76,10 +77,17 @@ func (p Permissions) operator(s Subject) (messages.Permission, string) {
 	}
 	for i, r := range p.Rules {
 		if r.matches(s) {
-			return known(r.Action), fmt.Sprintf("permissions[%d]", i)
+			return known(r.Action), r.name(i)
 		}
 	}
 	return messages.Deny, DefaultRule
+}
+
+func (r Rule) name(i int) string {
+	if r.Name != "" {
+		return r.Name
+	}
+	return fmt.Sprintf("permissions[%d]", i)
 }
 
 // known turns an action that does not exist into a refusal.
