@@ -100,6 +100,20 @@ func newHarness(t testing.TB, edit func(*Config)) *harness {
 	return h
 }
 
+// handOut remembers an event as it was when it was handed out: others read it at any
+// time, so that it must not change with the call that it is about.
+func (h *harness) handOut(e messages.Event) {
+	if e.Deadline == nil {
+		return
+	}
+	at := *e.Deadline
+	h.t.Cleanup(func() {
+		if !e.Deadline.Equal(at) {
+			h.t.Errorf("the deadline in %s changed from %s to %s after the event was handed out", e, at, *e.Deadline)
+		}
+	})
+}
+
 // limits are those of fs in most tests.
 func limits() messages.ServerLimits {
 	return messages.ServerLimits{MaxReads: 2, MaxSideEffects: 1, Queue: 4, QueueBytes: 1 << 20, CallTimeout: time.Minute, AbandonAfter: 30 * time.Second}
@@ -163,6 +177,7 @@ func (h *harness) take(out []Command) {
 			h.servers = append(h.servers, cmd.Message)
 		case Emit:
 			h.events = append(h.events, cmd.Event)
+			h.handOut(cmd.Event)
 		case WakeAt:
 			h.wake = cmd.At
 		case AnswerDrained:

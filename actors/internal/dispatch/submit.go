@@ -146,12 +146,13 @@ func (c *Core) announce(cl *call) {
 	}
 	cl.announce = true
 	e := c.event(messages.EventCallAccepted, cl)
-	e.Tool, e.Effect, e.Client, e.Deadline = cl.tool, effectName(cl), cl.req.Client, &cl.deadline
+	e.Tool, e.Effect, e.Client = cl.tool, effectName(cl), cl.req.Client
 	if cl.tool == "" {
 		e.Tool = short(cl.req.Tool)
 	}
-	if cl.deadline.IsZero() {
-		e.Deadline = nil
+	if !cl.deadline.IsZero() {
+		at := cl.deadline // the event is others' from now on, and the call's may still change
+		e.Deadline = &at
 	}
 	c.do(Emit{e})
 }
