@@ -212,8 +212,7 @@ func (r *remote) refused(p *pending, resp *http.Response) {
 	if raw := errorBody(body, p.id); raw != nil {
 		r.mux.settle(p, messages.Reply{Kind: messages.ReplyError, Raw: raw})
 	} else {
-		// A client error means that the server did not take the request up.
-		r.mux.lose(p, err.Error(), resp.StatusCode < 500)
+		r.mux.lose(p, err.Error(), provesRefusal(resp.StatusCode))
 	}
 	r.mu.Lock()
 	session := r.session
@@ -224,6 +223,14 @@ func (r *remote) refused(p *pending, resp *http.Response) {
 	case resp.StatusCode == http.StatusUnauthorized:
 		r.block(resp.StatusCode)
 	}
+}
+
+// provesRefusal reports whether an HTTP error means that the server did not take the
+// request up. Those of a client do, but for the two by which a proxy in between says that
+// it waited no longer.
+func provesRefusal(status int) bool {
+	const clientClosedRequest = 499 // nginx
+	return status < 500 && status != http.StatusRequestTimeout && status != clientClosedRequest
 }
 
 // block ends the session because the server wants other credentials.

@@ -316,3 +316,11 @@ func hasIssue(l messages.Listing, part string) bool {
 	}
 	return false
 }
+
+func TestProvesRefusal(t *testing.T) {
+	for status, want := range map[int]bool{400: true, 401: true, 404: true, 429: true, 408: false, 499: false, 500: false, 503: false} {
+		if got := provesRefusal(status); got != want {
+			t.Errorf("%d: %t", status, got)
+		}
+	}
+}

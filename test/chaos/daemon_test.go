@@ -62,6 +62,7 @@ func TestDaemonStorm(t *testing.T) {
 
 	crowd := &crowd{realm: realm, residents: town, stop: make(chan struct{})}
 	furies := &furies{crowd: crowd, remotes: remotes, stop: make(chan struct{})}
+	books := &ledger{}
 	crowd.begin(w.callers, seed)
 	furies.begin(seed)
 	for start, lives := time.Now(), 1; ; lives++ {
@@ -77,6 +78,7 @@ func TestDaemonStorm(t *testing.T) {
 		}
 		realm.rise()
 		furies.gate.Unlock()
+		books.read(t, realm.now)
 	}
 	close(furies.stop)
 	furies.wg.Wait()
@@ -89,7 +91,8 @@ func TestDaemonStorm(t *testing.T) {
 	last.client.Close()
 	time.Sleep(time.Second) // connections of the crowd are on their way out
 	in.Samples = append(in.Samples, last.samples(t, history.Rest)...)
-	in.Journal = last.journal(t, crowd.calls)
+	books.read(t, last)
+	in.Journal = books.complete(t, last, crowd.calls)
 	realm.fall(history.Drained)
 
 	in.Lives = eye.end()

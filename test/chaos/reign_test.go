@@ -201,10 +201,17 @@ func (n *reign) samples(t *testing.T, name string) (out []history.Sample) {
 	return out
 }
 
-// journal asks for the latest entries, as a person would, and for each side effect by
-// its id. Once the daemon has a journal, a storm that cannot read it has failed; before
+// ledger is what the journal has said so far.
+type ledger struct {
+	there   bool // there is a journal
+	entries map[string]messages.JournalEntry
+	doubts  []string
+}
+
+// read asks for the latest entries, as a person would, at the begin of each life and at
+// the end. Once the daemon has a journal, a storm that cannot read it has failed; before
 // that, it says aloud what it could not check.
-func (n *reign) journal(t *testing.T, calls []history.Call) *history.Journal {
+func (l *ledger) read(t *testing.T, n *reign) {
 	t.Helper()
 	help := n.CLI(t, "calls", "--help")
 	if !strings.Contains(help.Stdout+help.Stderr, "--journal") {
@@ -214,42 +221,56 @@ func (n *reign) journal(t *testing.T, calls []history.Call) *history.Journal {
 			t.Errorf("%s, and supervisor/journal exists", what)
 		}
 		t.Logf("\n*** %s ***\n", what)
+		return
+	}
+	l.there = true
+	var list history.Journal
+	n.OK(t, "calls", "--journal", "-n", "1000", "-o", "json").JSON(t, &list)
+	l.take(n, list)
+}
+
+// take merges an answer. What is written of an earlier life must not change any more.
+func (l *ledger) take(n *reign, list history.Journal) {
+	l.doubts = append(l.doubts, list.Doubts...)
+	if l.entries == nil {
+		l.entries = map[string]messages.JournalEntry{}
+	}
+	for _, e := range list.Entries {
+		old, ok := l.entries[e.CallID]
+		if ok && e.RunID == old.RunID && e.RunID != n.RunID && old.Outcome != messages.OutcomeOpen && (e.Outcome != old.Outcome || e.Code != old.Code) {
+			l.doubts = append(l.doubts, fmt.Sprintf("call %s of run %s was %s/%s, and now is %s/%s", e.CallID, e.RunID, old.Outcome, old.Code, e.Outcome, e.Code))
+		}
+		l.entries[e.CallID] = e
+	}
+}
+
+// complete looks up each side effect that no list has shown, by its id.
+func (l *ledger) complete(t *testing.T, n *reign, calls []history.Call) *history.Journal {
+	if !l.there {
 		return nil
 	}
-	j := new(history.Journal)
-	n.OK(t, "calls", "--journal", "-n", "1000", "-o", "json").JSON(t, j)
-	listed := map[string]bool{}
-	for _, e := range j.Entries {
-		listed[e.CallID] = true
-	}
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	ids := make(chan string)
 	hc := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", n.Control)
 	}}}
 	defer hc.CloseIdleConnections()
-	for range 4 {
-		wg.Go(func() {
-			for id := range ids {
-				one, err := lookUp(hc, id)
-				mu.Lock()
-				if err != nil {
-					t.Errorf("the journal cannot be asked for call %s: %v", id, err)
-				}
-				j.Entries = append(j.Entries, one.Entries...)
-				mu.Unlock()
-			}
-		})
-	}
+	listed, asked := len(l.entries), 0
 	for _, c := range calls {
-		if c.Effect != messages.ReadOnly && c.Outcome != history.NoDaemon && !listed[c.ID] {
-			ids <- c.ID
+		if _, ok := l.entries[c.ID]; ok || c.Effect == messages.ReadOnly || c.Outcome == history.NoDaemon {
+			continue
 		}
+		one, err := lookUp(hc, c.ID)
+		if err != nil {
+			t.Errorf("the journal cannot be asked for call %s: %v", c.ID, err)
+			break
+		}
+		asked++
+		l.take(n, one)
 	}
-	close(ids)
-	wg.Wait()
-	t.Logf("the journal: %d entries, %d of them in the list of the latest", len(j.Entries), len(listed))
+	t.Logf("the journal: %d entries from its lists, %d more calls looked up, %d entries in all", listed, asked, len(l.entries))
+	j := &history.Journal{Doubts: l.doubts}
+	for _, e := range l.entries {
+		j.Entries = append(j.Entries, e)
+	}
 	return j
 }
 

@@ -156,11 +156,14 @@ var lifeMutations = []mutation{
 	}},
 	{"P11", "a call goes to an incarnation that is over", func(m *mutant) bool {
 		for r := range m.Runs {
+			before := map[string]bool{}
 			for i := range m.Runs[r].Events {
-				if e := &m.Runs[r].Events[i]; e.Type == messages.EventCallDispatched && e.Generation > 3 {
-					e.Generation = 1
+				e := &m.Runs[r].Events[i]
+				if e.Type == messages.EventCallDispatched && before[e.Server] {
+					e.Generation = 0
 					return true
 				}
+				before[e.Server] = before[e.Server] || e.Type == messages.EventCallDispatched
 			}
 		}
 		return false
