@@ -205,6 +205,7 @@ func (n *reign) samples(t *testing.T, name string) (out []history.Sample) {
 type ledger struct {
 	there   bool // there is a journal
 	entries map[string]messages.JournalEntry
+	final   map[string]bool // read when the call's life was over
 	doubts  []string
 }
 
@@ -229,18 +230,19 @@ func (l *ledger) read(t *testing.T, n *reign) {
 	l.take(n, list)
 }
 
-// take merges an answer. What is written of an earlier life must not change any more.
+// take merges an answer. What is written of an earlier life must not change any more; in
+// its own life a call whose dispatch was taken back may still be dispatched again.
 func (l *ledger) take(n *reign, list history.Journal) {
 	l.doubts = append(l.doubts, list.Doubts...)
 	if l.entries == nil {
-		l.entries = map[string]messages.JournalEntry{}
+		l.entries, l.final = map[string]messages.JournalEntry{}, map[string]bool{}
 	}
 	for _, e := range list.Entries {
 		old, ok := l.entries[e.CallID]
-		if ok && e.RunID == old.RunID && e.RunID != n.RunID && old.Outcome != messages.OutcomeOpen && (e.Outcome != old.Outcome || e.Code != old.Code) {
+		if ok && e.RunID == old.RunID && l.final[e.CallID] && old.Outcome != messages.OutcomeOpen && (e.Outcome != old.Outcome || e.Code != old.Code) {
 			l.doubts = append(l.doubts, fmt.Sprintf("call %s of run %s was %s/%s, and now is %s/%s", e.CallID, e.RunID, old.Outcome, old.Code, e.Outcome, e.Code))
 		}
-		l.entries[e.CallID] = e
+		l.entries[e.CallID], l.final[e.CallID] = e, e.RunID != n.RunID
 	}
 }
 
