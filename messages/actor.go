@@ -20,7 +20,6 @@ type ServerLimits struct {
 	CallTimeout    time.Duration
 	AbandonAfter   time.Duration // 0 = never
 	ResultBytes    int64
-	Idle           bool   // connect: lazy
 	LaneGroup      string // servers of one group share one side-effect lane; "" for none
 }
 

@@ -17,7 +17,7 @@ func serverLimits(s config.Server) messages.ServerLimits {
 	return messages.ServerLimits{
 		Remote: s.Remote(), MaxReads: s.Limits.MaxReads, MaxSideEffects: s.Limits.MaxSideEffects, Serial: s.Serial,
 		Queue: s.Limits.Queue, QueueBytes: s.Limits.QueueBytes, CallTimeout: s.Timeouts.Call,
-		AbandonAfter: s.Timeouts.AbandonAfter, ResultBytes: s.Limits.ResultBytes, Idle: s.Connect == config.ConnectLazy,
+		AbandonAfter: s.Timeouts.AbandonAfter, ResultBytes: s.Limits.ResultBytes,
 		LaneGroup: s.LaneGroup,
 	}
 }
