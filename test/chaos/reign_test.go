@@ -246,7 +246,8 @@ func (l *ledger) take(n *reign, list history.Journal) {
 	}
 }
 
-// complete looks up each side effect that no list has shown, by its id.
+// complete looks up, by its id, each side effect that no list has shown, and each that was
+// shown only in its own life, when it may still have been under way.
 func (l *ledger) complete(t *testing.T, n *reign, calls []history.Call) *history.Journal {
 	if !l.there {
 		return nil
@@ -257,7 +258,7 @@ func (l *ledger) complete(t *testing.T, n *reign, calls []history.Call) *history
 	defer hc.CloseIdleConnections()
 	listed, asked := len(l.entries), 0
 	for _, c := range calls {
-		if _, ok := l.entries[c.ID]; ok || c.Effect == messages.ReadOnly || c.Outcome == history.NoDaemon {
+		if l.final[c.ID] || c.Effect == messages.ReadOnly || c.Outcome == history.NoDaemon {
 			continue
 		}
 		one, err := lookUp(hc, c.ID)
