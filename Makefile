@@ -33,7 +33,7 @@ quick: ## the tests without the long ones and without the race detector
 	$(GO) test -short ./...
 
 chaos: ## a storm over the real daemon (DURATION=5m), ending in a report
-	MCPBRIDGE_CHAOS=$(DURATION) $(GO) test -race -tags storm -count=1 -v -run TestDaemonStorm -timeout 60m ./test/chaos
+	MCPBRIDGE_CHAOS=$(DURATION) $(GO) test -race -count=1 -v -run TestDaemonStorm -timeout 60m ./test/chaos
 
 SEEDS ?= 2000
 

@@ -1,4 +1,4 @@
-//go:build linux && storm
+//go:build linux
 
 package chaos
 
