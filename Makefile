@@ -10,7 +10,7 @@ LISTEN   ?= 127.0.0.1:7332
 DURATION ?= 5m
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test race quick chaos sim bench lint fmt vuln cross npm clean
+.PHONY: help build run test race quick chaos crash sim bench lint fmt vuln cross npm clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ quick: ## the tests without the long ones and without the race detector
 
 chaos: ## a storm over the real daemon (DURATION=5m), ending in a report
 	MCPBRIDGE_CHAOS=$(DURATION) $(GO) test -race -count=1 -v -run TestDaemonStorm -timeout 60m ./test/chaos
+
+crash: ## the daemon dies, or its disk fails, at every operation of its journal
+	MCPBRIDGE_CRASH=1 $(GO) test -count=1 -run 'TestEveryOperation|TestNextStart' -timeout 60m ./test/crash
 
 SEEDS ?= 2000
 

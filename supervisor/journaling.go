@@ -123,6 +123,17 @@ func (b *Bridge) JournalEntries(idOrKey string, limit int) ([]messages.JournalEn
 	return j.store.Entries(journal.Filter{Key: idOrKey, Limit: limit}), nil
 }
 
+// JournalReach tells what it means that a call has no entry in the journal: settled calls
+// up to since may have been removed by retention (zero: none was), and damaged says that
+// records may be unreadable, so that even of a later call no entry proves nothing. Status
+// names the places as issues. Both are zero where there is no journal.
+func (b *Bridge) JournalReach() (since time.Time, damaged bool) {
+	if s := b.journaling.store; s != nil {
+		return s.Since(), s.Damaged()
+	}
+	return time.Time{}, false
+}
+
 // complete makes a digest for this run where none outlives it.
 func (j *journaling) complete() {
 	if j.digest == nil {

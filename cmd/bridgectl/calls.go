@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -113,6 +114,9 @@ func noEntry(idOrKey string, j control.Journal) error {
 	}
 	if !j.Complete {
 		return fmt.Errorf("no record%s within retention, which does not prove that nothing was dispatched: %s", of, strings.Join(j.Doubts, "; "))
+	}
+	if j.Since != nil {
+		return fmt.Errorf("no record%s within retention, which goes back to %s: no side effect was dispatched%s since then", of, j.Since.Local().Format(time.RFC3339), under)
 	}
 	return fmt.Errorf("no record%s within retention: no side effect was dispatched%s", of, under)
 }

@@ -23,6 +23,8 @@ const patience = 20 * time.Second
 // fake is a bridge whose state the test sets.
 type fake struct {
 	call    func(ctx context.Context, c messages.CallTool) messages.Outcome
+	since   time.Time
+	damaged bool
 	journal func(idOrKey string, limit int) ([]messages.JournalEntry, error)
 
 	mu       sync.Mutex
@@ -85,6 +87,8 @@ func (f *fake) Operate(_ context.Context, verb messages.Verb, name string) error
 func (f *fake) Calls(context.Context) ([]messages.CallInfo, error) {
 	return []messages.CallInfo{{CallID: "1", State: messages.CallQueued}}, nil
 }
+
+func (f *fake) JournalReach() (time.Time, bool) { return f.since, f.damaged }
 
 func (f *fake) JournalEntries(idOrKey string, limit int) ([]messages.JournalEntry, error) {
 	return f.journal(idOrKey, limit)

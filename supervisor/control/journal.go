@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -22,6 +23,9 @@ type Journal struct {
 	// does not, Doubts says why.
 	Complete bool     `json:"complete"`
 	Doubts   []string `json:"doubts,omitempty"`
+	// Since is how far back it reaches: calls that were settled up to then may have been
+	// removed by retention (journal.keep, journal.max_size). Absent: none was.
+	Since *time.Time `json:"since,omitempty"`
 }
 
 // JournalMost bounds how many entries one answer holds.
@@ -53,7 +57,11 @@ func (s *Server) journal(w http.ResponseWriter, r *http.Request) {
 		entries = []messages.JournalEntry{}
 	}
 	out := Journal{Entries: entries, Doubts: s.doubts()}
-	out.Complete = len(out.Doubts) == 0
+	since, damaged := s.o.Bridge.JournalReach()
+	if !since.IsZero() {
+		out.Since = &since
+	}
+	out.Complete = len(out.Doubts) == 0 && !damaged
 	reply(w, out)
 }
 

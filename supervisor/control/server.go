@@ -24,6 +24,7 @@ type Bridge interface {
 	Operate(ctx context.Context, verb messages.Verb, name string) error
 	Calls(ctx context.Context) ([]messages.CallInfo, error)
 	JournalEntries(idOrKey string, limit int) ([]messages.JournalEntry, error)
+	JournalReach() (since time.Time, damaged bool)
 	Logs(server string, n int) []messages.LogLine
 	SubscribeLogs(f func(messages.LogLine)) (stop func())
 	Events(sinceSeq uint64) []messages.Event

@@ -78,7 +78,7 @@ func (o *Options) fill() error {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.FS == nil {
-		o.FS = osFS{}
+		o.FS = systemFS()
 	}
 	if o.Now == nil {
 		o.Now = time.Now

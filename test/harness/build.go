@@ -35,12 +35,19 @@ func Root() string {
 // Bridgectl is the path of a freshly built bridgectl.
 func Bridgectl(t testing.TB) string { return build(t, "bridgectl", "./cmd/bridgectl") }
 
+// Stricken is the path of a bridgectl whose journal's file layer fails where
+// MCPBRIDGE_JOURNAL_FAULT says (supervisor/journal/fs_fault.go). It is built without the
+// race detector: what it is for takes hundreds of lives.
+func Stricken(t testing.TB) string {
+	return build(t, "bridgectl-planted", "./cmd/bridgectl", "-tags", "planted")
+}
+
 // Fixture is the path of a freshly built test/mcpserver. It is built without the
 // race detector, which would only slow the faults down.
 func Fixture(t testing.TB) string { return build(t, "mcpserver", "./test/mcpserver") }
 
 // build builds a program once per test binary.
-func build(t testing.TB, name, pkg string) string {
+func build(t testing.TB, name, pkg string, flags ...string) string {
 	t.Helper()
 	b := &binaries
 	b.mu.Lock()
@@ -59,7 +66,7 @@ func build(t testing.TB, name, pkg string) string {
 		if Race && name == "bridgectl" {
 			args = append(args, "-race")
 		}
-		cmd := exec.Command("go", append(args, pkg)...)
+		cmd := exec.Command("go", append(append(args, flags...), pkg)...)
 		cmd.Dir = Root()
 		if out, e := cmd.CombinedOutput(); e != nil {
 			err = fmt.Errorf("go build %s: %w\n%s", pkg, e, out)

@@ -18,7 +18,9 @@ type World struct {
 	Home  string // also the parent of the XDG directories
 	State string // the state directory
 	Work  string // working directory and workspace
-	env   []string
+	// Binary is the bridgectl that runs here, as daemon and as client; "" = Bridgectl.
+	Binary string
+	env    []string
 }
 
 // NewWorld makes the directories. They are short: a unix socket's path is limited.
@@ -42,6 +44,13 @@ func NewWorld(t testing.TB) *World {
 		"GORACE=halt_on_error=0 exitcode=66 atexit_sleep_ms=0", // the detector would sleep a second at every exit,
 	}
 	return w
+}
+
+func (w *World) binary(t testing.TB) string {
+	if w.Binary != "" {
+		return w.Binary
+	}
+	return Bridgectl(t)
 }
 
 // Env is the environment of everything that runs in this world, with additions.
@@ -102,7 +111,7 @@ func (w *World) Run(t testing.TB, args ...string) Result {
 func (w *World) RunIn(t testing.TB, stdin string, env []string, args ...string) Result {
 	t.Helper()
 	var out, errb bytes.Buffer
-	cmd := exec.Command(Bridgectl(t), args...)
+	cmd := exec.Command(w.binary(t), args...)
 	cmd.Dir, cmd.Env = w.Work, w.Env(env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errb
 	cmd.WaitDelay = 5 * time.Second
