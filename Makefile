@@ -36,7 +36,7 @@ chaos: ## a storm over the real daemon (DURATION=5m), ending in a report
 	MCPBRIDGE_CHAOS=$(DURATION) $(GO) test -race -count=1 -v -run TestDaemonStorm -timeout 60m ./test/chaos
 
 crash: ## the daemon dies, or its disk fails, at every operation of its journal
-	MCPBRIDGE_CRASH=1 $(GO) test -count=1 -run 'TestEveryOperation|TestNextStart' -timeout 60m ./test/crash
+	@cd test/crash && MCPBRIDGE_CRASH=1 $(GO) test -count=1 -run 'TestEveryOperation|TestNextStart' -timeout 60m
 
 SEEDS ?= 2000
 
