@@ -94,6 +94,9 @@ the bridge went away in the middle · 2 usage · 4 no daemon · 130 interrupted.
 				return &failure{exit: exitUsage, code: "usage", err: fmt.Errorf("--idempotency-key: %w", err), tool: o.tool}
 			}
 		}
+		if cmd.Flags().Changed("timeout") && o.timeout <= 0 { // it would pass for "none given"
+			return &failure{exit: exitUsage, code: "usage", err: fmt.Errorf("--timeout is %s: give a duration above 0 such as 30s, or no --timeout", o.timeout), tool: o.tool}
+		}
 		return a.call(o)
 	}
 	return cmd

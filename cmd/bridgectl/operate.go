@@ -56,9 +56,14 @@ Exit codes: 0 · 1 refused (the message says why) · 2 usage, no such server ·
 	f.BoolVar(&all, "all", false, "every server that can run")
 	f.BoolVar(&wait, "wait", false, fmt.Sprintf("wait until the servers are %s", v.target))
 	f.DurationVar(&timeout, "timeout", time.Minute, "how long --wait waits")
-	cmd.RunE = func(_ *cobra.Command, names []string) error {
-		if all == (len(names) > 0) {
+	cmd.RunE = func(cmd *cobra.Command, names []string) error {
+		switch changed := cmd.Flags().Changed("timeout"); {
+		case all == (len(names) > 0):
 			return usagef("name the servers, or give --all")
+		case changed && !wait:
+			return usagef("--timeout says how long --wait waits: give both, or neither")
+		case timeout <= 0:
+			return usagef("--timeout is %s: give a duration such as 30s", timeout)
 		}
 		return a.withClient(func(ctx context.Context, c *control.Client) error {
 			st, err := c.Status(ctx, names...)

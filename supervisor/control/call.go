@@ -99,6 +99,9 @@ func readCall(w http.ResponseWriter, r *http.Request) (CallRequest, *Error) {
 	if req.Tool == "" {
 		return req, &Error{Code: CodeBadRequest, Message: "the call names no tool"}
 	}
+	if req.Timeout < 0 {
+		return req, &Error{Code: CodeBadRequest, Message: fmt.Sprintf("timeout is %s: give a duration above 0 such as 30s, or none", time.Duration(req.Timeout))}
+	}
 	if req.IdempotencyKey != "" {
 		if err := CheckKey(req.IdempotencyKey); err != nil {
 			return req, &Error{Code: CodeBadRequest, Message: err.Error()}

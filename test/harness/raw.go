@@ -140,6 +140,11 @@ func (r *RawHTTP) post(ctx context.Context, body string, each func(RawReply) boo
 	}
 }
 
+// Notify sends a notification.
+func (r *RawHTTP) Notify(ctx context.Context, method, params string) error {
+	return r.post(ctx, fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":%s}`, method, params), nil)
+}
+
 // CallTool is tools/call; it returns the result's bytes.
 func (r *RawHTTP) CallTool(t testing.TB, name, args string) json.RawMessage {
 	t.Helper()
