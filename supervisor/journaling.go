@@ -114,13 +114,18 @@ func (b *Bridge) JournalEntries(idOrKey string, limit int) ([]messages.JournalEn
 	if j.store == nil {
 		return nil, ErrNoJournal
 	}
-	if idOrKey == "" {
-		return j.store.Entries(journal.Filter{Limit: limit}), nil
+	out := j.store.Entries(journal.Filter{CallID: idOrKey, Limit: limit})
+	if idOrKey != "" && len(out) == 0 {
+		out = j.store.Entries(journal.Filter{Key: idOrKey, Limit: limit})
 	}
-	if out := j.store.Entries(journal.Filter{CallID: idOrKey, Limit: limit}); len(out) > 0 {
-		return out, nil
+	// Just after a start, or on a slow disk, what an earlier run left open may not have
+	// been written as settled yet. It is over all the same.
+	for i := range out {
+		if e := &out[i]; e.Outcome == messages.OutcomeOpen && e.RunID != b.runID {
+			e.Outcome, e.Code = messages.OutcomeUnknown.String(), messages.CodeConnectionLost
+		}
 	}
-	return j.store.Entries(journal.Filter{Key: idOrKey, Limit: limit}), nil
+	return out, nil
 }
 
 // JournalReach tells what it means that a call has no entry in the journal: settled calls

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"mcpbridge/actors"
 	"mcpbridge/config"
 	"mcpbridge/messages"
+	"mcpbridge/supervisor/journal"
 )
 
 // Only what may still be worked on, and cannot be proven over, is held at start.
@@ -124,4 +126,49 @@ func TestKeysOutliveTheRun(t *testing.T) {
 			t.Errorf("%d dispatches under one key", len(j.entries))
 		}
 	})
+}
+
+// What an earlier run left open is never shown as in flight, however long the disk takes
+// to write that it is over.
+func TestEarlierRunsAreOver(t *testing.T) {
+	dir := t.TempDir()
+	var stores []*journal.Journal
+	open := func(run string) *journal.Journal {
+		s, err := journal.Open(journal.Options{Dir: dir, RunID: run, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stores = append(stores, s)
+		done := make(chan error, 1)
+		s.Dispatch(messages.DispatchRecord{CallID: "call-" + run, Client: "c", Server: "s", Tool: "t", IdempotencyKey: "k-" + run, At: time.Now()}, func(err error) { done <- err })
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if err := open("a").Close(); err != nil {
+		t.Fatal(err)
+	}
+	b := &Bridge{runID: "b", journaling: journaling{store: open("b")}}
+	for _, ask := range []string{"", "call-a", "k-a", "call-b", "k-b"} {
+		list, err := b.JournalEntries(ask, 0)
+		if err != nil || len(list) == 0 {
+			t.Fatalf("%q: %v, %v", ask, list, err)
+		}
+		for _, e := range list {
+			want := messages.OutcomeOpen
+			if e.RunID == "a" {
+				want = messages.OutcomeUnknown.String()
+			}
+			if e.Outcome != want || e.RunID == "a" && e.Code != messages.CodeConnectionLost {
+				t.Errorf("%q: %s of run %s is %s/%s", ask, e.CallID, e.RunID, e.Outcome, e.Code)
+			}
+		}
+	}
+	if since, damaged := b.JournalReach(); !since.IsZero() || damaged {
+		t.Errorf("since %s, damaged %t", since, damaged)
+	}
+	if err := stores[1].Close(); err != nil {
+		t.Error(err)
+	}
 }

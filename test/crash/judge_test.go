@@ -3,6 +3,7 @@
 package crash
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -18,14 +19,14 @@ func (f *findings) add(format string, args ...any) { *f = append(*f, fmt.Sprintf
 // compare holds the accounts of a life against each other: its callers, the witness h
 // after everything, and what the next daemon says.
 func compare(l *life, a *account, h *witness.History) (f findings) {
-	refused := false
+	refused := 0 // the wave from which on the journal refuses
 	for _, c := range l.calls {
 		f.call(l, c, a, h)
 		switch {
 		case !c.effectful() || !c.answered || c.out.FirstID != "":
 		case c.unavailable():
-			refused = true
-		case refused && !l.passes:
+			refused = cmp.Or(refused, c.wave)
+		case refused > 0 && c.wave > refused && !l.passes:
 			f.add("%s: it was sent after the journal had refused another, and the disk had not come back", c.id)
 		}
 	}

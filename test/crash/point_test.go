@@ -3,6 +3,8 @@
 package crash
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,14 +32,14 @@ func newSite(t *testing.T) *site {
 	return &site{web: url, lab: lab}
 }
 
-// config has a journal as small as they come.
-func (s *site) config(t *testing.T, lab *harness.Lab) harness.M {
+// config has a journal of that size.
+func (s *site) config(t *testing.T, lab *harness.Lab, size string) harness.M {
 	local := lab.Server(t, "s")
 	effects := harness.Effects()
 	effects["big"] = "side_effect"
 	local["effects"] = effects
 	cfg := harness.Config(harness.M{"s": local, "web": harness.M{"url": s.web, "effects": harness.Effects()}})
-	cfg["journal"] = harness.M{"max_size": "64KiB"}
+	cfg["journal"] = harness.M{"max_size": size}
 	return cfg
 }
 
@@ -77,13 +79,15 @@ type world struct {
 	*harness.World
 	site *site
 	lab  *harness.Lab
-	conf string
+	conf string // with a journal as small as they come
+	room string // with one from which retention takes nothing
 }
 
 func (s *site) newWorld(t *testing.T) *world {
 	w := &world{World: harness.NewWorld(t), site: s, lab: harness.NewLab(t)}
 	w.Binary = harness.Stricken(t)
-	w.conf = w.WriteConfig(t, "bridge.yaml", s.config(t, w.lab))
+	w.conf = w.WriteConfig(t, "bridge.yaml", s.config(t, w.lab, "64KiB"))
+	w.room = w.WriteConfig(t, "room.yaml", s.config(t, w.lab, "1MiB"))
 	return w
 }
 
@@ -121,7 +125,7 @@ func (w *world) witness(t *testing.T) *witness.History {
 		t.Fatal(err)
 	}
 	own, err := witness.ReadFile(w.lab.Path("witness"))
-	if err != nil && !os.IsNotExist(err) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // no server had the time to write
 		t.Fatal(err)
 	}
 	h, err := witness.NewHistory(slices.Concat(records, own))
@@ -143,12 +147,13 @@ type account struct {
 	issues  []messages.Issue
 }
 
-// ask starts a daemon over what is left, without faults, and listens to it. Keys that
-// retention took with their calls are not tried: they are forgotten by right.
+// ask starts a daemon over what is left, without faults, and listens to it. Its journal
+// has room: retention takes nothing while it is asked. Keys that retention took before,
+// with their calls, are not tried: they are forgotten by right.
 func (w *world) ask(t *testing.T, name string, calls []*said) *account {
 	t.Helper()
 	a := &account{entries: map[string][]messages.JournalEntry{}, before: map[string]int{}, told: map[string]messages.Outcome{}}
-	d := harness.Launch(t, harness.Options{World: w.World, Args: []string{"-c", w.conf, "--log-level", "error"}})
+	d := harness.Launch(t, harness.Options{World: w.World, Args: []string{"-c", w.room, "--log-level", "error"}})
 	if !d.Rises(t) {
 		t.Errorf("the next daemon does not start: exit %d\n%s", d.ExitCode(), d.Stderr())
 		return nil
@@ -168,13 +173,13 @@ func (w *world) ask(t *testing.T, name string, calls []*said) *account {
 			a.fenced = append(a.fenced, c)
 		}
 	}
-	a.journal, err = cl.Journal(ctx, "", control.JournalMost)
-	must(err)
 	for _, c := range calls {
 		j, err := cl.Journal(ctx, c.id, 0)
 		must(err)
 		a.entries[c.id] = j.Entries
 	}
+	a.journal, err = cl.Journal(ctx, "", control.JournalMost)
+	must(err)
 	st, err := cl.Status(ctx)
 	must(err)
 	for _, i := range st.Issues {
