@@ -112,6 +112,7 @@ func parseFrame(b []byte, segment uint64) (frame, verdict) {
 // scan finds every record of a segment that verifies, and the holes between them.
 // After a bad place it goes on at the next one that verifies.
 func scan(b []byte, segment uint64) (frames []frame, holes []hole) {
+	frames = make([]frame, 0, len(b)/200) // what most records are larger than
 	for off := 0; off < len(b); {
 		f, v := parseFrame(b[off:], segment)
 		if v == frameGood {

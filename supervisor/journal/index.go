@@ -149,7 +149,7 @@ func (x *index) trim(now time.Time) {
 			x.evicted = true
 		}
 	}
-	x.trimAt = max(x.max, len(x.calls)+x.max/10) // where nothing could go, look again later
+	x.trimAt = max(x.max, len(x.calls)+len(x.calls)/5) // where little could go, look again later
 }
 
 func (x *index) remove(e *entry) {

@@ -53,6 +53,8 @@ type replayer struct {
 	ended   bool // the newest record is an end
 	policy  Fsync
 	newest  string
+	quick   *quick
+	buf     []byte // one file after the other; nothing of it is kept
 }
 
 // missing is a range of sequence numbers that should be there.
@@ -69,7 +71,7 @@ type cut struct {
 
 // replay reads everything. It changes nothing.
 func replay(fsys FS, dir string, limit int, now time.Time) (*replayer, error) {
-	r := &replayer{fs: fsys, dir: dir, now: now, ended: true}
+	r := &replayer{fs: fsys, dir: dir, now: now, ended: true, quick: newQuick()}
 	r.ix, r.nextSeg = newIndex(limit), 1
 	list, err := fsys.List(dir)
 	if err != nil {
@@ -157,10 +159,29 @@ func (r *replayer) damage(name, format string, args ...any) {
 	r.note(messages.SeverityError, name, format, args...)
 }
 
+// read is ReadFile into a buffer that is used again. What it returns is valid until the
+// next file.
+func (r *replayer) read(path string, size int64) ([]byte, error) {
+	if size < 0 || size > maxSegment+maxPayload { // none of ours is
+		return r.fs.ReadFile(path)
+	}
+	if int64(len(r.buf)) <= size {
+		r.buf = make([]byte, max(size+1, 1<<16))
+	}
+	n, err := r.fs.ReadAt(path, r.buf, 0)
+	switch {
+	case errors.Is(err, io.EOF):
+		return r.buf[:n], nil
+	case err != nil:
+		return nil, err
+	}
+	return r.fs.ReadFile(path) // it is longer than it was
+}
+
 // segment reads one file; b is what later segments say of it.
 func (r *replayer) segment(f segment, b bounds) {
 	name := segmentName(f.num)
-	data, err := r.fs.ReadFile(r.path(name))
+	data, err := r.read(r.path(name), f.size)
 	if err != nil {
 		r.unread = true
 		r.ended = true
@@ -180,7 +201,7 @@ func (r *replayer) segment(f segment, b bounds) {
 		if i == 0 {
 			afterHole = fr.off != 0
 		}
-		r.frame(&f, fr, b, i == 0, afterHole)
+		r.frame(&f, name, fr, b, i == 0, afterHole)
 	}
 	for _, h := range holes { // at most one: the tail
 		r.hole(name, h, b)
@@ -197,14 +218,17 @@ func (r *replayer) segment(f segment, b bounds) {
 }
 
 // frame takes one record that verified.
-func (r *replayer) frame(f *segment, fr frame, b bounds, head, afterHole bool) {
-	name := segmentName(f.num)
+func (r *replayer) frame(f *segment, name string, fr frame, b bounds, head, afterHole bool) {
 	r.topSeq = max(r.topSeq, fr.seq)
 	f.last = max(f.last, fr.seq)
 	if b.void != nil && fr.seq > *b.void {
 		return // it was refused to its caller
 	}
-	rec, err := decodeRecord(fr.payload)
+	rec, ok := r.quick.decode(fr.payload)
+	var err error
+	if !ok {
+		rec, err = decodeRecord(fr.payload)
+	}
 	if err == nil && (rec.Segment != nil) != (fr.off == 0) {
 		err = errors.New("a segment's head in the wrong place, or none")
 	}

@@ -142,7 +142,7 @@ func TestEveryOperation(t *testing.T) {
 		return
 	}
 	all := points(calm)
-	list := choose(all, 100)
+	list := choose(all, 50)
 	var y tally
 	start := time.Now()
 	each(t, list, func(t *testing.T, s *site, p point) { strike(t, s.newWorld(t), p, script, &y) })
@@ -168,7 +168,7 @@ func TestNextStart(t *testing.T) {
 		return
 	}
 	all := points(calm)
-	list := choose(all, 40)
+	list := choose(all, 20)
 	var y tally
 	start := time.Now()
 	each(t, list, func(t *testing.T, s *site, p point) {
