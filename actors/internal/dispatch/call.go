@@ -65,13 +65,15 @@ type call struct {
 	// The idempotency key and the journal.
 	digest   string // of the arguments, where somebody asks for it
 	prior    *messages.JournalEntry
-	priorOf  string    // the tool that the journal was asked about
-	finding  uint64    // waiting: the journal is being asked; the token
-	keyed    *keyEntry // of the owner of a key, while it has no outcome
-	joiners  []*call   // who waits for its outcome
-	first    *call     // joined: whose outcome it waits for
-	recorded bool      // its entry in the journal is open
-	token    uint64    // recording: of the record
+	priorOf  string           // the tool that the journal was asked about
+	finding  uint64           // waiting: the journal is being asked; the token
+	keyed    *keyEntry        // of the owner of a key, while it has no outcome
+	joiners  []*call          // who waits for its outcome
+	carried  bool             // fenced: its caller has gone, and the work goes on for the joiners
+	first    *call            // joined: whose outcome it waits for
+	outcome  messages.Outcome // carried: what its caller was told
+	recorded bool             // its entry in the journal is open
+	token    uint64           // recording: of the record
 
 	deadline  time.Time
 	source    messages.DeadlineSource
@@ -208,6 +210,26 @@ func (c *Core) settle(cl *call, v verdict) {
 	if cl.tool == "" {
 		cl.tool = cl.req.Tool
 	}
+	o := c.outcome(cl, v)
+	if cl.carried {
+		cl.outcome = o
+	} else {
+		c.closeRecord(cl, o)
+		defer c.conclude(cl, o)
+	}
+	c.do(Settle{cl.reply, o})
+	if v.quiet {
+		return
+	}
+	e := c.event(messages.EventCallSettled, cl)
+	e.Tool, e.Effect, e.Client = short(cl.tool), effectName(cl), cl.req.Client
+	e.Outcome, e.Code, e.Attempt, e.Generation = v.kind.String(), v.code, o.Attempt, o.Generation
+	e.QueuedMS, e.RanMS = ms(cl.queuedFor), ms(cl.ranFor)
+	c.do(Emit{e})
+}
+
+// outcome is the verdict with everything that is known of the call.
+func (c *Core) outcome(cl *call, v verdict) messages.Outcome {
 	o := messages.Outcome{
 		CallID: cl.id, Tool: cl.tool, Server: cl.key.Server, RemoteTool: cl.remote, Effect: cl.effect,
 		Kind: v.kind, Code: v.code, Message: v.message, Hint: v.hint, Result: v.result, RPCError: v.rpcError,
@@ -220,17 +242,7 @@ func (c *Core) settle(cl *call, v verdict) {
 			o.FirstID = f.FirstID
 		}
 	}
-	c.closeRecord(cl, o)
-	c.do(Settle{cl.reply, o})
-	defer c.conclude(cl, o)
-	if v.quiet {
-		return
-	}
-	e := c.event(messages.EventCallSettled, cl)
-	e.Tool, e.Effect, e.Client = short(cl.tool), effectName(cl), cl.req.Client
-	e.Outcome, e.Code, e.Attempt, e.Generation = v.kind.String(), v.code, o.Attempt, o.Generation
-	e.QueuedMS, e.RanMS = ms(cl.queuedFor), ms(cl.ranFor)
-	c.do(Emit{e})
+	return o
 }
 
 // truth takes back a not_sent that is true of the last attempt only: when an
@@ -257,6 +269,9 @@ func (cl *call) truth(v verdict) verdict {
 
 // forget drops the call from every structure, whatever state it is in.
 func (c *Core) forget(cl *call) {
+	if cl.carried { // whatever freed its place, no answer can come
+		c.deliver(cl, c.outcome(cl, unknownOutcome(cl, messages.CodeConnectionLost, "no answer can come any more")))
+	}
 	c.timers.remove(&cl.alarm)
 	c.countOut(cl)
 	if c.calls[cl.id] == cl {
@@ -269,7 +284,7 @@ func (c *Core) forget(cl *call) {
 		cl.server.lane.Remove(cl.id)
 		c.touch(cl.server)
 	case joined:
-		cl.unjoin()
+		c.unjoin(cl)
 	case recording:
 		c.free(cl)
 	case running:

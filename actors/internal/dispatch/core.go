@@ -102,6 +102,7 @@ type Core struct {
 	drained   []chan<- struct{}
 	seq       uint64 // for calls that come without an id
 	scratch   []string
+	anew      []*call // joined calls that are to run themselves
 }
 
 // New returns a Core that knows no server and no tool.
@@ -269,6 +270,7 @@ func (c *Core) handle(m messages.Message, from SessionRef) {
 
 // finish starts what may start now, and says what follows from who is left.
 func (c *Core) finish() {
+	c.rerun()
 	for len(c.dirty) > 0 {
 		s := c.dirty[len(c.dirty)-1]
 		c.dirty = c.dirty[:len(c.dirty)-1]

@@ -50,6 +50,9 @@ func (c *Core) Close(now time.Time) []Command {
 	const why, hint = "the bridge was stopped", "start it again: nothing of the call was sent"
 	for _, id := range slices.Sorted(maps.Keys(c.calls)) { // the same order each time
 		switch cl := c.calls[id]; {
+		case cl == nil: // it had joined one before it
+		case cl.carried:
+			c.deliver(cl, c.outcome(cl, unknownOutcome(cl, messages.CodeConnectionLost, why+" before an answer came")))
 		case cl.settled || cl.state == joined: // who joined is settled with the first
 		case cl.state == running && !cl.boundary.Void():
 			c.settle(cl, unknownOutcome(cl, messages.CodeConnectionLost, why+" before an answer came"))

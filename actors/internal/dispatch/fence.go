@@ -30,7 +30,11 @@ func (c *Core) fence(cl *call) {
 	c.enter(cl, fenced)
 	cl.args, cl.req.Args, cl.req.Meta, cl.req.OnProgress = nil, nil, nil, nil
 	cl.server.lane.Fence(cl.id)
-	c.timers.set(&cl.alarm, c.abandonAt(cl))
+	if cl.carried { // abandon_after counts from when the last one has left it
+		c.timers.remove(&cl.alarm)
+	} else {
+		c.timers.set(&cl.alarm, c.abandonAt(cl))
+	}
 	if holds(cl) {
 		e := c.event(messages.EventLaneHeld, cl)
 		e.Generation = cl.gen
@@ -60,7 +64,7 @@ func (c *Core) abandonAt(cl *call) time.Time {
 // progress is a sign of life: the fence's time starts again.
 func (c *Core) progress(m messages.CallProgress) {
 	cl := c.calls[m.CallID]
-	if cl == nil || cl.state != fenced || cl.key != m.Key || cl.gen != m.Gen || cl.orphan {
+	if cl == nil || cl.state != fenced || cl.key != m.Key || cl.gen != m.Gen || cl.orphan || cl.carried {
 		return
 	}
 	if cl.overdue {
@@ -78,6 +82,14 @@ func (c *Core) progress(m messages.CallProgress) {
 func (c *Core) late(cl *call, r messages.Reply) {
 	if r.Kind == messages.ReplyProtocol && cl.server.limits.Remote {
 		r.Kind = messages.ReplyLost // a response without an answer ends no work
+	}
+	if cl.carried {
+		v, ok := answerOf(cl, r)
+		if !ok {
+			v = unknownOutcome(cl, messages.CodeConnectionLost, "the connection was lost before an answer came"+because(r.Err))
+		}
+		c.deliver(cl, c.outcome(cl, v))
+		c.timers.set(&cl.alarm, c.abandonAt(cl))
 	}
 	switch r.Kind {
 	case messages.ReplyResult, messages.ReplyError, messages.ReplyTooLarge, messages.ReplyProtocol:

@@ -18,9 +18,17 @@ import (
 //	             ├─ ok, tool_error, unknown ──► the same outcome again
 //	             └─ not_sent, rejected ───────► runs anew
 //
-// Who is joined has the same fate: a cancel or the deadline of the first call ends
-// both. Who leaves, or has less time than the first, gets outcome_unknown: the first
-// may be sent, or was. The first is not disturbed by it.
+// Who is joined gets what became of the work, and not of the first caller. Whoever
+// leaves, is cancelled, or has less time than the others gets an outcome of its own, and
+// the others are not disturbed by it:
+//
+//	a joined one leaves ───────────────► outcome_unknown: the first may be sent, or was
+//	the first leaves, and was not sent ► the next one runs anew, in its own time
+//	the first leaves, and was sent ────► it is carried: its caller gets outcome_unknown,
+//	                                     the server is told nothing, its answer goes to
+//	                                     the joined ones, the key and the journal
+//	the last one leaves ───────────────► the server is told, and the key has what the
+//	                                     first caller was told
 //
 // The index here knows this run, for tools of every effect. What an earlier run did
 // comes from the journal with the Submit, and so only of tools that are not
@@ -227,7 +235,6 @@ func (c *Core) join(cl, first *call) {
 	first.joiners = append(first.joiners, cl)
 	c.calls[cl.id] = cl
 	c.countIn(cl)
-	cl.args, cl.req.Args, cl.req.Meta = nil, nil, nil
 	c.timers.set(&cl.alarm, cl.deadline)
 	c.announce(cl)
 	c.noteJoined(cl, first.id)
@@ -249,14 +256,60 @@ func (c *Core) parted(cl *call, code messages.Code, why string) {
 }
 
 // unjoin takes a call off the list of the first.
-func (cl *call) unjoin() {
-	list := cl.first.joiners
+func (c *Core) unjoin(cl *call) {
+	first := cl.first
+	list := first.joiners
 	for i, j := range list {
 		if j == cl {
-			cl.first.joiners = append(list[:i:i], list[i+1:]...)
+			first.joiners = append(list[:i:i], list[i+1:]...)
 			break
 		}
 	}
+	if first.carried && len(first.joiners) == 0 {
+		c.tell(first, "nobody waits for it any more")
+		c.deliver(first, first.outcome)
+		c.timers.set(&first.alarm, c.abandonAt(first))
+	}
+}
+
+// depart ends a running call for its own caller. Where others joined it, the work goes
+// on for them; false says that there are none.
+func (c *Core) depart(cl *call, v verdict) bool {
+	if len(cl.joiners) == 0 {
+		return false
+	}
+	cl.carried = true
+	c.settle(cl, v)
+	c.fence(cl)
+	return true
+}
+
+// deliver ends the work of a carried call.
+func (c *Core) deliver(cl *call, o messages.Outcome) {
+	cl.carried = false
+	c.closeRecord(cl, o)
+	c.conclude(cl, o)
+}
+
+// rerun has calls run whose first was not sent, because its own caller left it or gave
+// it too little time.
+func (c *Core) rerun() {
+	for len(c.anew) > 0 {
+		list := c.anew
+		c.anew = nil
+		for _, cl := range list {
+			if cl.settled {
+				continue
+			}
+			c.current = cl
+			c.countOut(cl)
+			delete(c.calls, cl.id)
+			c.enter(cl, checking)
+			cl.first = nil
+			c.check(cl, messages.CheckedArgs{})
+		}
+	}
+	c.current = nil
 }
 
 // conclude remembers the outcome of a call for its key and gives it to all who
@@ -269,6 +322,13 @@ func (c *Core) conclude(cl *call, o messages.Outcome) {
 	cl.keyed, k.call = nil, nil
 	joiners := cl.joiners
 	cl.joiners = nil
+	if len(joiners) > 0 && !o.Sent() && !c.closed && (o.Code == messages.CodeCancelled || o.Code == messages.CodeExpired) {
+		for _, j := range joiners {
+			c.timers.remove(&j.alarm) // it waits for nobody any more
+		}
+		c.anew = append(c.anew, joiners...) // once the first has left its place
+		joiners = nil
+	}
 	for _, j := range joiners {
 		c.current = j
 		c.again(j, o, false)

@@ -112,12 +112,13 @@ func TestKeyOutcomes(t *testing.T) {
 			h.call("joined", "write", key("k"))
 			tc.end(h)
 			h.want("a", tc.kind, tc.code)
-			h.wantShared("joined", "a", tc.kind, tc.code)
-			h.call("b", "write", key("k"))
-			if tc.anew {
-				h.wantStarted("a#1@1", "b#1@1")
+			if tc.anew { // the first caller left before it was sent: the next one's turn
+				h.wantStarted("a#1@1", "joined#1@1")
+				h.wantOpen("joined")
 				return
 			}
+			h.wantShared("joined", "a", tc.kind, tc.code)
+			h.call("b", "write", key("k"))
 			o := h.wantShared("b", "a", tc.kind, tc.code)
 			if string(o.RPCError) != string(h.settled["a"].RPCError) {
 				t.Errorf("%+v", o)

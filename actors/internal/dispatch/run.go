@@ -82,21 +82,14 @@ func isAnswer(r messages.Reply) bool {
 
 // answered decides what the reply to a running attempt means.
 func (c *Core) answered(cl *call, r messages.Reply) {
-	switch r.Kind {
-	case messages.ReplyResult:
-		cl.server.idleEnds = 0
-		v := verdict{kind: messages.OK, result: r.Raw}
-		if isError(r.Raw) {
-			v.kind, v.code = messages.ToolError, messages.CodeToolError
+	if v, ok := answerOf(cl, r); ok {
+		if r.Kind != messages.ReplyTooLarge {
+			cl.server.idleEnds = 0
 		}
 		c.end(cl, v)
-	case messages.ReplyError:
-		cl.server.idleEnds = 0
-		c.end(cl, verdict{kind: messages.ToolError, code: messages.CodeToolError, rpcError: r.Raw})
-	case messages.ReplyTooLarge:
-		c.end(cl, verdict{kind: messages.ToolError, code: messages.CodeResultTooLarge,
-			message: toolName(cl.key.Server, cl.remote) + ": the answer is too large" + because(r.Err),
-			hint:    "ask for less, or raise limits.frame_bytes of mcp_servers." + cl.key.Server})
+		return
+	}
+	switch r.Kind {
 	case messages.ReplyProtocol:
 		if c.mayRetry(cl) {
 			cl.retried, cl.lostAs = true, messages.CodeProtocolError
@@ -118,6 +111,25 @@ func (c *Core) answered(cl *call, r messages.Reply) {
 		c.lost(cl, r.Proven, r.Err)
 	default:
 		c.end(cl, unknownOutcome(cl, messages.CodeInternal, "bug: reply "+r.Kind.String()))
+	}
+}
+
+// answerOf is the verdict of a reply that is the server's answer.
+func answerOf(cl *call, r messages.Reply) (verdict, bool) {
+	switch r.Kind {
+	case messages.ReplyResult:
+		if isError(r.Raw) {
+			return verdict{kind: messages.ToolError, code: messages.CodeToolError, result: r.Raw}, true
+		}
+		return verdict{kind: messages.OK, result: r.Raw}, true
+	case messages.ReplyError:
+		return verdict{kind: messages.ToolError, code: messages.CodeToolError, rpcError: r.Raw}, true
+	case messages.ReplyTooLarge:
+		return verdict{kind: messages.ToolError, code: messages.CodeResultTooLarge,
+			message: toolName(cl.key.Server, cl.remote) + ": the answer is too large" + because(r.Err),
+			hint:    "ask for less, or raise limits.frame_bytes of mcp_servers." + cl.key.Server}, true
+	default:
+		return verdict{}, false
 	}
 }
 
@@ -249,6 +261,9 @@ func (c *Core) cancel(m messages.Cancel) {
 			c.fence(cl)
 			return
 		}
+		if c.depart(cl, goesOn(cl, messages.CodeCancelled, "cancelled")) {
+			return
+		}
 		if !asked {
 			c.tell(cl, "cancelled by the caller")
 		}
@@ -262,6 +277,10 @@ func (c *Core) cancel(m messages.Cancel) {
 
 func cancelUnanswered(cl *call) verdict {
 	return unknownOutcome(cl, messages.CodeCancelled, "cancelled after it was sent; the server may still be working on it")
+}
+
+func goesOn(cl *call, code messages.Code, why string) verdict {
+	return unknownOutcome(cl, code, why+" after it was sent; it goes on for other callers that gave the same idempotency key: the same key finds its outcome")
 }
 
 // tell asks the session to tell its server that the call is no longer wanted.
@@ -323,7 +342,12 @@ func (c *Core) timeout(cl *call) {
 		cl.void = true
 		c.settle(cl, c.expired(cl))
 	case cl.cancel:
+		if c.depart(cl, cancelUnanswered(cl)) {
+			return
+		}
 		c.settle(cl, cancelUnanswered(cl))
+	case c.depart(cl, goesOn(cl, messages.CodeTimeout, "its deadline passed")):
+		return
 	default:
 		c.tell(cl, "deadline exceeded")
 		c.settle(cl, timedOut(cl))

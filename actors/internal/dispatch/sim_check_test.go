@@ -18,7 +18,7 @@ func (s *sim) look() {
 				a.over = a.over || a.CallID == e.CallID
 			}
 		case messages.EventCallJoined:
-			s.joined[e.CallID] = true
+			s.joined[e.CallID] = e.Reason
 		case messages.EventCallRequeued:
 			s.count["requeued"]++
 		}
@@ -206,14 +206,20 @@ func (s *sim) settledNow(o messages.Outcome) {
 	}
 	if o.Kind == messages.NotSent || o.Kind == messages.Rejected {
 		s.look()
-		if s.joined[o.CallID] {
-			s.t.Fatalf("%s left %s/%s while the call that it joined goes on", o.CallID, o.Kind, o.Code)
+		if first := s.joined[o.CallID]; first != "" {
+			if f, ended := s.ended[first]; !ended || f.Sent() {
+				s.t.Fatalf("%s left %s/%s while the call that it joined goes on", o.CallID, o.Kind, o.Code)
+			}
+			s.count["ran anew"]++
 		}
 		for _, a := range s.attempts {
 			if a.CallID == o.CallID && (a.Boundary.Entered() || a.Boundary.Enter()) {
 				s.t.Fatalf("%s is %s/%s and was or can be sent", o.CallID, o.Kind, o.Code)
 			}
 		}
+	}
+	if cl := s.core.calls[o.CallID]; cl != nil && cl.carried {
+		return // its work goes on, and its entry says so
 	}
 	s.checkClosed(o)
 }
@@ -233,6 +239,11 @@ func (s *sim) checkShared(o messages.Outcome) {
 	}
 	f, ended := s.ended[o.FirstID]
 	switch {
+	case ended && first.run == s.run && f.Kind == messages.OutcomeUnknown && (f.Code == messages.CodeTimeout || f.Code == messages.CodeCancelled) &&
+		o.Kind != messages.NotSent && o.Kind != messages.Rejected: // its caller had left, and the work went on
+		if o.Kind != f.Kind {
+			s.count["carried on"]++
+		}
 	case ended && first.run == s.run && f.Kind != o.Kind:
 		s.t.Fatalf("%s is %s and %s is %s", o.FirstID, f.Kind, o.CallID, o.Kind)
 	case !ended && first.run == s.run:
@@ -274,7 +285,10 @@ func (s *sim) invariants() {
 		if cl.state == joined {
 			s.count["joined"]++
 		}
-		if cl.state == joined && (cl.first.settled || cl.settled) {
+		if cl.carried && (cl.state != fenced || len(cl.joiners) == 0 || cl.keyed == nil || cl.alarm.index >= 0) {
+			s.t.Fatalf("%s is carried on for %d others, %s", id, len(cl.joiners), s.core.info(cl).State)
+		}
+		if cl.state == joined && (cl.first.settled != cl.first.carried || cl.settled) {
 			s.t.Fatalf("%s waits for %s, which has its outcome", id, cl.first.id)
 		}
 	}

@@ -117,7 +117,7 @@ func TestSim(t *testing.T) {
 	t.Logf("%d seeds: %v", seeds, sum)
 	// What never happens is not checked either.
 	for _, k := range []string{"ok", "tool_error", "outcome_unknown", "not_sent", "rejected", "recorded", "record failed", "joined", "stored",
-		"conflict", "restart", "fenced at start", "overlap", "requeued", "two keys at once", "two unkeyed at once", "found late"} {
+		"conflict", "restart", "fenced at start", "overlap", "requeued", "two keys at once", "two unkeyed at once", "found late", "ran anew", "carried on"} {
 		if sum[k] == 0 && seeds >= 200 {
 			t.Errorf("%d seeds never saw %q", seeds, k)
 		}

@@ -54,7 +54,7 @@ type sim struct {
 	attempts []*attempt
 	asked    map[string]*simCall // by id
 	keyed    []messages.CallTool
-	joined   map[string]bool
+	joined   map[string]string // the first
 	ended    map[string]messages.Outcome
 	journal  *simJournal // nil for none
 	run      int
@@ -70,7 +70,7 @@ var simTools = []string{"read", "hint", "put", "write", "write", "long", "file",
 
 func newSim(t testing.TB, d dice) *sim {
 	s := &sim{harness: newHarness(t, nil), dice: d, trace: func(string) {}, count: map[string]int{}, tools: map[string]messages.Tool{},
-		asked: map[string]*simCall{}, joined: map[string]bool{}, ended: map[string]messages.Outcome{}}
+		asked: map[string]*simCall{}, joined: map[string]string{}, ended: map[string]messages.Outcome{}}
 	for i, name := range []string{"fs", "par", "web", "twin"} {
 		l := messages.ServerLimits{MaxReads: 2, MaxSideEffects: 1, Queue: 5, QueueBytes: 1 << 20, CallTimeout: 40 * time.Second,
 			AbandonAfter: 15 * time.Second, Serial: i == 1, Remote: i == 2}
