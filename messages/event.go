@@ -25,7 +25,7 @@ const (
 	EventCallRequeued    EventType = "call_requeued"     // CallID, Attempt, Reason
 	EventCallCancel      EventType = "call_cancel"       // CallID: somebody asked
 	EventCallSettled     EventType = "call_settled"      // CallID, Tool, Effect, Client, Outcome, Code, Attempt, Generation, QueuedMS, RanMS
-	EventCallJoined      EventType = "call_joined"       // CallID, Reason = the call whose outcome it gets: nothing is sent for it
+	EventCallJoined      EventType = "call_joined"       // CallID, Reason = the call whose outcome it gets: nothing is sent for it, unless that one leaves before it was sent
 	EventReplyLate       EventType = "reply_late"        // CallID, Generation: dropped
 	EventLaneHeld        EventType = "lane_held"         // CallID, Generation: fenced
 	EventLaneReleased    EventType = "lane_released"     // CallID, Reason

@@ -161,7 +161,9 @@ func (j *journaling) fences(cfg *config.Config, gate *actors.Gate, now time.Time
 		case e.Outcome == messages.OutcomeOpen:
 		case e.Outcome == messages.OutcomeUnknown.String() && e.SettledAt != nil:
 			if from = *e.SettledAt; s.Timeouts.AbandonAfter <= 0 || gate.AbandonNever(e.Server, e.Tool) {
-				continue // whether it has been answered since, nobody wrote down
+				// Its entry is not open, and whether it has been answered since, nobody
+				// wrote down: held again, it would be held at every start to come.
+				continue
 			}
 		default:
 			continue

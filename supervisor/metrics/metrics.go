@@ -111,6 +111,13 @@ func (c *Collector) Observe(e messages.Event) {
 			c.open[e.CallID] = p
 		}
 		c.mu.Unlock()
+	case messages.EventCallDispatched:
+		c.mu.Lock()
+		if p, ok := c.open[e.CallID]; ok && p.joined { // the call that it had joined was not sent
+			p.joined = false
+			c.open[e.CallID] = p
+		}
+		c.mu.Unlock()
 	case messages.EventCallSettled:
 		c.settled(e)
 	case messages.EventServerExited:
