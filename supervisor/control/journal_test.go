@@ -49,6 +49,13 @@ func TestJournal(t *testing.T) {
 		apiError(t, c.get(t.Context(), "GET", "/v1/journal", q, nil, &got), CodeBadRequest)
 	}
 
+	// How far back it reaches is told, and that it is damaged, whatever else is known.
+	f.locked(func() { f.since, f.damaged = at, true })
+	if got, err := c.Journal(t.Context(), "", 0); err != nil || got.Since == nil || !got.Since.Equal(at) || got.Complete {
+		t.Errorf("%+v, %v", got, err)
+	}
+	f.locked(func() { f.since, f.damaged = time.Time{}, false })
+
 	// What makes "no entry" prove less is told; a warning that proves as much is not.
 	f.locked(func() {
 		f.cfg.Journal.Fsync = "interval"

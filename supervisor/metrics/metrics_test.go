@@ -81,6 +81,16 @@ func TestJoinedCalls(t *testing.T) {
 		`mcpbridge_call_queue_seconds_count{effect="side_effect",server="fs"} 1`)
 }
 
+// One that runs itself, because its first was not sent, counts like any other.
+func TestJoinedCallThatRuns(t *testing.T) {
+	c := New(Options{})
+	c.Observe(messages.Event{Type: messages.EventCallAccepted, CallID: "b", Server: "fs", Effect: "side_effect"})
+	c.Observe(messages.Event{Type: messages.EventCallJoined, CallID: "b", Server: "fs", Reason: "a"})
+	c.Observe(messages.Event{Type: messages.EventCallDispatched, CallID: "b", Server: "fs", Attempt: 1})
+	c.Observe(messages.Event{Type: messages.EventCallSettled, CallID: "b", Server: "fs", Outcome: "ok", Attempt: 1, RanMS: 300})
+	wantLines(t, scraped(t, c), `mcpbridge_call_duration_seconds_count{effect="side_effect",server="fs"} 1`)
+}
+
 func TestRecovery(t *testing.T) {
 	c := New(Options{})
 	at := time.Unix(1000, 0)
