@@ -145,6 +145,8 @@ type Reply struct {
 	// Proven is set with ReplyLost when the server certainly works no longer on
 	// the call (its process tree is dead, or never was reached).
 	Proven bool
+	// After is how long the server asked to be left alone, with NotEntered and Lost.
+	After time.Duration
 }
 
 // CallState says where a call is.

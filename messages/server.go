@@ -80,6 +80,8 @@ type Exit struct {
 	Permanent bool `json:"permanent,omitempty"`
 	// Blocked is set by an HTTP 401/403: the server waits for a person.
 	Blocked bool `json:"-"`
+	// RetryAfter is how long the server asked to be left alone.
+	RetryAfter time.Duration `json:"-"`
 	// TreeAlive is set when the process tree could not be proven dead.
 	TreeAlive bool `json:"-"`
 	// SkipProbe is what a failed start advises for the next one, as in PeerInfo.

@@ -129,13 +129,13 @@ func (p *policy) ended(now time.Time, random float64, exit messages.Exit) decisi
 	}
 	if p.fresh {
 		p.fresh = false
-		return decision{actRestart, 0, exit.Reason}
+		return decision{actRestart, exit.RetryAfter, exit.Reason}
 	}
 	d := p.bo.NextBackOff()
 	if d == backoff.Stop { // cannot be with MaxElapsedTime 0, but -1 as a delay would spin
 		return p.quarantine(exit.Reason)
 	}
-	return decision{actRestart, p.jitter(d, random), exit.Reason}
+	return decision{actRestart, max(p.jitter(d, random), exit.RetryAfter), exit.Reason}
 }
 
 // count notes a failure and tells whether there were too many within the window.

@@ -59,8 +59,17 @@ type dialer struct {
 	red       redactor
 	pinned    bool // straight to initialize
 	skipProbe bool // what PeerInfo will say
+	version   string // of the older handshake, where the server named one; "" = legacy
 	ctx       context.Context
 	cancel    context.CancelFunc
+}
+
+// revision is what initialize asks for.
+func (d *dialer) revision() string {
+	if d.version != "" {
+		return d.version
+	}
+	return legacy
 }
 
 // errBudget is the cause of a context whose start budget is spent.
@@ -143,7 +152,7 @@ func (d *dialer) establish(m *mux, l link, info messages.PeerInfo, probe time.Du
 	client := mcp.NewClient(d.o.implementation(), &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{}})
 	opts := &mcp.ClientSessionOptions{}
 	if d.pinned {
-		opts.ProtocolVersion = legacy
+		opts.ProtocolVersion = d.revision()
 	}
 	type result struct {
 		sess *mcp.ClientSession

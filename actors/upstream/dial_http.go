@@ -31,6 +31,11 @@ func (d *dialer) http(ctx context.Context) (*peer, messages.Listing, *Failure) {
 		return p, l, f
 	}
 	p, l, f, r := d.remote(base, false)
+	if f != nil && d.ctx.Err() == nil && len(r.offers()) > 0 {
+		// It does not negotiate, and says what it would take.
+		d.pinned, d.skipProbe, d.version = true, true, r.offers()[0]
+		p, l, f, r = d.remote(base, false)
+	}
 	if f == nil || d.ctx.Err() != nil || f.Exit.Blocked {
 		return p, l, f
 	}
@@ -44,7 +49,7 @@ func (d *dialer) http(ctx context.Context) (*peer, messages.Listing, *Failure) {
 		}
 		return nil, messages.Listing{}, f
 	}
-	if !d.pinned && f.Exit.Stage == messages.StageHandshake && !f.Exit.Permanent && !r.unreachable() {
+	if !d.pinned && f.Exit.Stage == messages.StageHandshake && !f.Exit.Permanent && f.Exit.RetryAfter == 0 && !r.unreachable() {
 		d.pinned, d.skipProbe = true, true
 		if p, l, f2, _ := d.remote(base, false); f2 == nil {
 			return p, l, nil
@@ -57,6 +62,7 @@ func (d *dialer) http(ctx context.Context) (*peer, messages.Listing, *Failure) {
 func (d *dialer) remote(base *url.URL, sse bool) (*peer, messages.Listing, *Failure, *remote) {
 	m := newMux(d.o.OnListChanged, newNoise(d.o.OnNoise))
 	r := newRemote(d.o, m, d.red, base, d.frameBytes())
+	r.asked = d.revision()
 	info := messages.PeerInfo{Transport: "http"}
 	if sse {
 		info.Transport = "sse"
@@ -86,6 +92,13 @@ func (r *remote) fallsBack() bool {
 	}
 }
 
+// offers are the protocol revisions that the server named when it refused ours.
+func (r *remote) offers() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.offered
+}
+
 func (r *remote) unreachable() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -99,6 +112,9 @@ func (r *remote) explain(f *Failure) {
 	fault, host := r.fault, r.host
 	r.mu.Unlock()
 	x := &f.Exit
+	if fault != nil {
+		x.RetryAfter = fault.after
+	}
 	if x.Stage == messages.StageListTools || fault == nil || x.Permanent {
 		return
 	}

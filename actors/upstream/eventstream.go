@@ -4,38 +4,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
-	"net/url"
+	"strings"
 	"time"
 )
 
-// streamRetries is how often in a row the event stream of a session may fail to
-// open before the server counts as unreachable.
-const streamRetries = 5
-
 // get opens an event stream, after lastID where there is one.
 func (r *remote) get(ctx context.Context, lastID string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Accept", "text/event-stream")
-	r.setHeaders(req, "", "")
-	if lastID != "" {
-		req.Header.Set("Last-Event-ID", lastID)
-	}
-	resp, err := r.client.Do(req)
-	var ue *url.Error
-	if errors.As(err, &ue) {
-		err = ue.Err
-	}
-	return resp, err
+	return r.do(r.bare(ctx, http.MethodGet, func(h http.Header) {
+		h.Set("Accept", "text/event-stream")
+		h.Set("Accept-Encoding", "identity") // a stream without end must not be a bomb as well
+		if lastID != "" {
+			h.Set("Last-Event-ID", lastID)
+		}
+	}), false)
 }
 
 // eventStream keeps the standalone stream of a session open, on which the server
-// says that its tools changed. A server need not offer one.
+// says that its tools changed. A server need not offer one, and the calls do not
+// depend on it: it is tried again for as long as that makes sense, ever less eagerly,
+// and its loss is only a reason to ask whether the server is still there.
 func (r *remote) eventStream() {
-	lastID, opened, failures := "", false, 0
+	lastID, opened := "", false
 	for delay := r.tune.listenDelay; ; delay = min(delay*3/2, 30*time.Second) {
 		resp, err := r.get(r.ctx, lastID)
 		switch {
@@ -45,15 +36,18 @@ func (r *remote) eventStream() {
 			}
 			return
 		case err != nil:
-			if failures++; failures >= streamRetries && opened {
-				r.fail(r.red.String("the server cannot be reached any more: " + err.Error()))
-				return
+			var redirect *errRedirect
+			if errors.As(err, &redirect) {
+				return // no stream on offer
+			}
+			if nobodyThere(err) {
+				r.check("ping")
 			}
 		case resp.StatusCode == http.StatusOK && mediaType(resp) == "text/event-stream":
 			if opened {
 				r.mux.onListChanged() // whatever changed in between was not heard
 			}
-			opened, failures = true, 0
+			opened = true
 			began := time.Now()
 			er := newEventReader(resp.Body, r.max)
 			er.lastID = lastID
@@ -63,10 +57,14 @@ func (r *remote) eventStream() {
 			if time.Since(began) > time.Minute {
 				delay = r.tune.listenDelay
 			}
-			delay = max(delay, er.retry)
+			delay = min(max(delay, er.retry), maxPause)
+			if r.ctx.Err() == nil {
+				r.check("ping")
+			}
 		default:
-			_ = resp.Body.Close()
-			if !r.streamRefused(resp.StatusCode, opened) {
+			again := r.streamRefused(resp)
+			delay = max(delay, pauseOf(resp, time.Now()))
+			if !again {
 				return
 			}
 		}
@@ -78,20 +76,23 @@ func (r *remote) eventStream() {
 	}
 }
 
-// streamRefused judges an answer to GET that is no stream, and reports whether
-// another try makes sense.
-func (r *remote) streamRefused(status int, opened bool) bool {
-	switch {
-	case status == http.StatusUnauthorized && opened:
-		r.block(status)
-		return false
-	case status == http.StatusNotFound && opened:
-		r.fail("session ended by server")
-		return false
+// streamRefused judges an answer to GET that is no stream, closes it, and reports
+// whether another try makes sense.
+func (r *remote) streamRefused(resp *http.Response) bool {
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+	_ = resp.Body.Close()
+	switch status := resp.StatusCode; {
 	case status >= 500 || status == http.StatusTooManyRequests:
 		return true
-	default:
+	case status == http.StatusMethodNotAllowed:
 		return false // no stream on offer
+	case status == http.StatusUnauthorized || r.sessionLost(status, body):
+		// A server that has no stream may say so in many ways. Whether it means the
+		// session is asked where it counts.
+		r.check("ping")
+		return false
+	default:
+		return false
 	}
 }
 
@@ -103,6 +104,7 @@ func (r *remote) events(er *eventReader) {
 			return
 		}
 		if ev.name == "" || ev.name == "message" {
+			er.useful()
 			r.mux.inbound(ev.data)
 		}
 	}
@@ -128,7 +130,7 @@ func (r *remote) openSSE(ctx context.Context) error {
 func (r *remote) runSSE(opened chan<- error) {
 	fail := func(status int, err error) {
 		r.mu.Lock()
-		r.fault = &httpFault{"GET", status, err}
+		r.fault = &httpFault{method: "GET", status: status, err: err}
 		r.mu.Unlock()
 		opened <- err
 	}
@@ -139,11 +141,11 @@ func (r *remote) runSSE(opened chan<- error) {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		fail(resp.StatusCode, statusError(resp.StatusCode))
+		fail(resp.StatusCode, errors.New(describe(resp)))
 		return
 	}
 	if t := mediaType(resp); t != "text/event-stream" {
-		fail(resp.StatusCode, fmt.Errorf("content type %q instead of an event stream", t))
+		fail(resp.StatusCode, fmt.Errorf("content type %q instead of an event stream", shown(t)))
 		return
 	}
 	er := newEventReader(resp.Body, r.max)
@@ -152,12 +154,18 @@ func (r *remote) runSSE(opened chan<- error) {
 		fail(resp.StatusCode, errors.New("the event stream does not begin with the endpoint for requests"))
 		return
 	}
-	to, err := r.url.Parse(string(ev.data.data))
-	if err != nil || originOf(to) != originOf(r.url) {
-		fail(resp.StatusCode, errors.New("the event stream names another origin for requests: not followed"))
+	from := resp.Request.URL
+	to, err := from.Parse(strings.TrimSpace(string(ev.data.data)))
+	switch {
+	case err != nil || to.Host == "":
+		fail(resp.StatusCode, errors.New("the event stream names no address for requests"))
+		return
+	case originOf(to) != originOf(from):
+		fail(resp.StatusCode, fmt.Errorf("the event stream names another origin for requests, %s: not followed", shown(originOf(to))))
 		return
 	}
-	r.url = to // before anybody sends: opened orders it
+	to.User, to.Fragment = from.User, ""
+	r.moveTo(to)
 	opened <- nil
 	r.events(er)
 	if r.ctx.Err() == nil {

@@ -1,9 +1,7 @@
 package upstream
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -27,6 +25,10 @@ var errNoHeaders = errors.New("no response headers until after the call's deadli
 // send implements link: one POST and its answer. The call's boundary is passed
 // when a connection is at hand, immediately before the request goes out on it.
 func (r *remote) send(p *pending) {
+	if wait := r.paused(); wait > 0 {
+		r.mux.loseAs(p, messages.Reply{Err: "the server has too many requests and asked to wait", After: wait})
+		return
+	}
 	ctx, cancel := context.WithCancelCause(r.ctx)
 	defer cancel(nil)
 	r.mu.Lock()
@@ -61,7 +63,7 @@ func (r *remote) send(p *pending) {
 			cancel(errGone)
 		}
 	}})
-	resp, err := r.post(traced, p.body, p.method, p.name, r.paramHeaders(p))
+	resp, err := r.post(traced, p.body, p.method, p.name, r.paramHeaders(p), p.exec != nil)
 	if headers != nil {
 		headers.Stop()
 	}
@@ -69,7 +71,11 @@ func (r *remote) send(p *pending) {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
+		p.err = err
 		r.mux.lose(p, r.red.String(err.Error()), false)
+		if p.exec != nil && nobodyThere(err) {
+			r.check("ping")
+		}
 		return
 	}
 	if reason, wanted := r.mux.cancelWanted(p); wanted {
@@ -90,6 +96,10 @@ func (r *remote) answer(ctx context.Context, p *pending, resp *http.Response) {
 	}
 	switch mediaType(resp) {
 	case "application/json":
+		if coded := resp.Header.Get("Content-Encoding"); coded != "" && !strings.EqualFold(coded, "identity") {
+			r.mux.settle(p, messages.Reply{Kind: messages.ReplyProtocol, Err: "the answer has the content encoding " + shown(coded) + ", which was not asked for"})
+			return
+		}
 		r.readJSON(resp, func(f frame) {
 			if f.over {
 				r.mux.settle(p, messages.Reply{Kind: messages.ReplyTooLarge, Err: "the answer is larger than limits.frame_bytes"})
@@ -102,13 +112,16 @@ func (r *remote) answer(ctx context.Context, p *pending, resp *http.Response) {
 		r.streamed(ctx, p, resp)
 	default:
 		r.mux.settle(p, messages.Reply{Kind: messages.ReplyProtocol,
-			Err: fmt.Sprintf("HTTP %d with content type %q instead of an answer", resp.StatusCode, mediaType(resp))})
+			Err: fmt.Sprintf("HTTP %d with content type %q instead of an answer", resp.StatusCode, shown(mediaType(resp)))})
 	}
 }
 
 // streamed reads the answer off an event stream, which a server with sessions may
 // break and let us take up again where it was.
 func (r *remote) streamed(ctx context.Context, p *pending, resp *http.Response) {
+	if p.opened != nil {
+		p.opened()
+	}
 	for tries := 0; ; {
 		er := newEventReader(resp.Body, r.max)
 		got := 0
@@ -125,6 +138,7 @@ func (r *remote) streamed(ctx context.Context, p *pending, resp *http.Response) 
 				continue
 			}
 			if ev.name == "" || ev.name == "message" {
+				er.useful()
 				r.mux.inbound(ev.data)
 			}
 		}
@@ -171,8 +185,8 @@ func (r *remote) resume(ctx context.Context, er *eventReader, tries *int) (*http
 			*tries++
 			return resp, nil
 		}
-		_ = resp.Body.Close()
-		return nil, fmt.Errorf("the stream of the answer broke and could not be resumed: %w", statusError(resp.StatusCode))
+		r.streamRefused(resp)
+		return nil, fmt.Errorf("the stream of the answer broke and could not be resumed: %s", describe(resp))
 	}
 	return nil, errors.New("the stream of the answer broke and could not be resumed")
 }
@@ -190,95 +204,18 @@ func (r *remote) drain(body io.ReadCloser) {
 	}
 }
 
-// readJSON hands over the body as one frame.
-func (r *remote) readJSON(resp *http.Response, use func(frame), bad func(error)) {
-	b, err := io.ReadAll(io.LimitReader(resp.Body, int64(r.max)+1))
-	switch {
-	case err != nil:
-		bad(fmt.Errorf("the answer broke off: %w", err))
-	case len(b) > r.max:
-		use(oversized(b))
-	default:
-		// A body is one message however it is laid out.
-		use(frame{data: b, owned: true})
-	}
-}
-
-// refused settles a request that got an HTTP error. A JSON-RPC error in the body is
-// the server's answer; what the status says of the session counts for all.
-func (r *remote) refused(p *pending, resp *http.Response) {
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-	err := statusError(resp.StatusCode)
-	if raw := errorBody(body, p.id); raw != nil {
-		r.mux.settle(p, messages.Reply{Kind: messages.ReplyError, Raw: raw})
-	} else {
-		r.mux.lose(p, err.Error(), provesRefusal(resp.StatusCode))
-	}
-	r.mu.Lock()
-	session := r.session
-	r.mu.Unlock()
-	switch {
-	case resp.StatusCode == http.StatusNotFound && session != "":
-		r.fail("session ended by server")
-	case resp.StatusCode == http.StatusUnauthorized:
-		r.block(resp.StatusCode)
-	}
-}
-
-// provesRefusal reports whether an HTTP error means that the server did not take the
-// request up. Those of a client do, but for the two by which a proxy in between says that
-// it waited no longer.
-func provesRefusal(status int) bool {
-	const clientClosedRequest = 499 // nginx
-	return status < 500 && status != http.StatusRequestTimeout && status != clientClosedRequest
-}
-
-// block ends the session because the server wants other credentials.
-func (r *remote) block(status int) {
-	r.mu.Lock()
-	r.blocked = true
-	r.mu.Unlock()
-	r.fail(statusError(status).Error())
-}
-
-// errorBody finds the JSON-RPC error in the body of a refused request. Its id may
-// be missing: a server that refuses may not have read so far.
-func errorBody(body []byte, id int64) json.RawMessage {
-	body = bytes.TrimSpace(body)
-	if !json.Valid(body) {
-		return nil
-	}
-	var raw, version json.RawMessage
-	fits := true
-	eachField(body, func(k, v []byte) {
-		switch string(k) {
-		case "jsonrpc":
-			version = v
-		case "error":
-			raw = v
-		case "id":
-			if n, ok := asID(v); ok && n != id {
-				fits = false
-			}
-		}
-	})
-	if !isObject(raw) || version == nil || !fits {
-		return nil
-	}
-	return raw
-}
-
 // sdkExchange does the exchange of one request of the SDK.
 func (r *remote) sdkExchange(id int64, method string, body []byte) {
+	var after time.Duration
 	fail := func(status int, err error) {
 		r.mu.Lock()
 		if r.ctx.Err() == nil { // else it only failed because we hung up
-			r.fault = &httpFault{method, status, err}
+			r.fault = &httpFault{method, status, err, after}
 		}
 		r.mu.Unlock()
 		r.mux.sdkAnswer(id, nil, &jsonrpc.Error{Code: codeNotDelivered, Message: r.red.String(err.Error())})
 	}
-	resp, err := r.post(r.ctx, body, method, "", nil)
+	resp, err := r.post(r.ctx, body, method, "", nil, false)
 	if err != nil {
 		fail(0, err)
 		return
@@ -288,13 +225,15 @@ func (r *remote) sdkExchange(id int64, method string, body []byte) {
 	r.status[method] = resp.StatusCode
 	r.mu.Unlock()
 	if resp.StatusCode >= 300 {
-		b, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-		if raw := errorBody(b, id); raw != nil {
+		b, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+		r.refusesInitialize(method, resp.StatusCode, b)
+		after = r.slowDown(resp)
+		if raw := errorBody(b, id); raw != nil && !wantsCredentials(resp.StatusCode) {
 			if r.mux.sdkAnswer(id, nil, sdkError(&envelope{err: raw})) {
 				return
 			}
 		}
-		fail(resp.StatusCode, statusError(resp.StatusCode))
+		fail(resp.StatusCode, errors.New(describe(resp)))
 		return
 	}
 	if r.sse {
@@ -302,7 +241,12 @@ func (r *remote) sdkExchange(id int64, method string, body []byte) {
 	}
 	switch mediaType(resp) {
 	case "application/json":
-		r.readJSON(resp, r.mux.inbound, func(err error) { fail(resp.StatusCode, err) })
+		r.readJSON(resp, func(f frame) {
+			if !f.over && method == "initialize" {
+				r.refusesInitialize(method, resp.StatusCode, errorBody(f.data, id))
+			}
+			r.mux.inbound(f)
+		}, func(err error) { fail(resp.StatusCode, err) })
 		fail(resp.StatusCode, errors.New("the body of the response holds no answer to "+method))
 	case "text/event-stream":
 		er := newEventReader(resp.Body, r.max)
@@ -313,6 +257,10 @@ func (r *remote) sdkExchange(id int64, method string, body []byte) {
 				return
 			}
 			if ev.name == "" || ev.name == "message" {
+				er.useful()
+				if method == "initialize" && !ev.data.over {
+					r.refusesInitialize(method, resp.StatusCode, errorBody(ev.data.data, id))
+				}
 				r.mux.inbound(ev.data)
 			}
 			if !r.mux.sdkWaits(id) {
@@ -321,7 +269,7 @@ func (r *remote) sdkExchange(id int64, method string, body []byte) {
 			}
 		}
 	default:
-		fail(resp.StatusCode, fmt.Errorf("HTTP %d with content type %q instead of an answer to %s", resp.StatusCode, mediaType(resp), method))
+		fail(resp.StatusCode, fmt.Errorf("HTTP %d with content type %q instead of an answer to %s", resp.StatusCode, shown(mediaType(resp)), method))
 	}
 }
 

@@ -24,7 +24,7 @@ const patience = 30 * time.Second
 
 // quick is a tuning for tests that wait for a timeout on purpose.
 var quick = tuning{probeStdio: 300 * time.Millisecond, probeHTTP: 300 * time.Millisecond, minWrite: 300 * time.Millisecond,
-	controlWrite: 5 * time.Second, eofGrace: 300 * time.Millisecond, listenDelay: 20 * time.Millisecond}
+	controlWrite: 5 * time.Second, eofGrace: 300 * time.Millisecond, listenDelay: 20 * time.Millisecond, lastWords: time.Second, connLife: time.Second}
 
 // rig is what a test has of a Dial.
 type rig struct {

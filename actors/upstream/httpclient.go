@@ -9,48 +9,36 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 )
 
 const (
 	dialTimeout   = 10 * time.Second
 	headerTimeout = 30 * time.Second // of GET and DELETE: an event stream answers at once
-	maxRedirects  = 3
+	maxHeaders    = 256 << 10        // bytes of a response's headers
+	// idleTimeout is shorter than the five seconds after which many servers hang up
+	// on a connection that nobody uses: a call that leaves at that very moment is
+	// lost, and nobody can tell whether it arrived.
+	idleTimeout = 4 * time.Second
+	// connectionLife is how long connections to a named host are used for new
+	// requests: after it the name is looked up again.
+	connectionLife = 30 * time.Second
 )
-
-// errRedirect is a redirect that is not followed.
-type errRedirect struct{ reason string }
-
-func (e *errRedirect) Error() string { return e.reason }
 
 // newHTTPClient makes the client of one upstream. It speaks HTTP/1.1 only: there a
 // request that has a connection is written at once and whole, which is what the
 // boundary of a call needs, and the transport never sends a request with a body twice.
-func newHTTPClient(ctx context.Context, base *url.URL, headers map[string]string, conns int) *http.Client {
-	var protocols http.Protocols
-	protocols.SetHTTP1(true)
-	tr := &http.Transport{
-		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext,
-		TLSHandshakeTimeout: dialTimeout,
-		MaxConnsPerHost:     conns,
-		MaxIdleConnsPerHost: conns,
-		IdleConnTimeout:     30 * time.Second,
-		Protocols:           &protocols,
+// It follows no redirect: remote.do decides about those.
+func newHTTPClient(ctx context.Context, base *url.URL, headers map[string]string, conns int, life time.Duration) *http.Client {
+	g := &guard{ctx: ctx, origin: originOf(base), headers: headers, conns: conns}
+	if net.ParseIP(base.Hostname()) == nil {
+		g.life = life
 	}
+	g.base, g.born = g.newTransport(), time.Now()
 	return &http.Client{
-		Transport: &guard{ctx: ctx, base: tr, origin: originOf(base), headers: headers},
-		CheckRedirect: func(req *http.Request, via []*http.Request) error {
-			switch {
-			case originOf(req.URL) != originOf(base):
-				return &errRedirect{fmt.Sprintf("redirected to another origin, %s: not followed", originOf(req.URL))}
-			case req.Method != via[0].Method:
-				return &errRedirect{fmt.Sprintf("redirected to %s in a way that drops the request: use that as url", req.URL.Path)}
-			case len(via) > maxRedirects:
-				return &errRedirect{"too many redirects"}
-			}
-			return nil
-		},
+		Transport:     g,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
 
@@ -68,9 +56,47 @@ func originOf(u *url.URL) string {
 // to every request when the peer ends.
 type guard struct {
 	ctx     context.Context
-	base    *http.Transport
 	origin  string
 	headers map[string]string
+	conns   int
+	life    time.Duration // 0 = for ever: an address does not change
+
+	mu   sync.Mutex
+	base *http.Transport
+	born time.Time
+}
+
+func (g *guard) newTransport() *http.Transport {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	dialer := &net.Dialer{Timeout: dialTimeout, KeepAliveConfig: net.KeepAliveConfig{
+		// A peer that is gone without a word is found out within half a minute.
+		Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3,
+	}}
+	return &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            dialer.DialContext,
+		TLSHandshakeTimeout:    dialTimeout,
+		MaxConnsPerHost:        g.conns,
+		MaxIdleConnsPerHost:    g.conns,
+		MaxResponseHeaderBytes: maxHeaders,
+		IdleConnTimeout:        idleTimeout,
+		Protocols:              &protocols,
+	}
+}
+
+// transport is the one for the next request. One that has lived for long enough is
+// replaced, because its connections may lead to where the host's name no longer
+// points; what is under way on it ends there.
+func (g *guard) transport() *http.Transport {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if now := time.Now(); g.life > 0 && now.Sub(g.born) > g.life {
+		old := g.base
+		g.base, g.born = g.newTransport(), now
+		old.CloseIdleConnections() // and the others as they become idle
+	}
+	return g.base
 }
 
 var errHeaders = errors.New("the server sent no response headers in time")
@@ -81,7 +107,7 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 		if req.Body != nil {
 			_ = req.Body.Close()
 		}
-		return nil, fmt.Errorf("%s is another origin than the configured %s: not contacted", o, g.origin)
+		return nil, fmt.Errorf("%s is another origin than the configured %s: not contacted", shown(o), g.origin)
 	}
 	ctx, cancel := context.WithCancelCause(req.Context())
 	stop := context.AfterFunc(g.ctx, func() { cancel(errGone) })
@@ -98,7 +124,8 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Method != http.MethodPost {
 		timer = time.AfterFunc(headerTimeout, func() { cancel(errHeaders) })
 	}
-	resp, err := g.base.RoundTrip(r)
+	tr := g.transport()
+	resp, err := tr.RoundTrip(r)
 	if timer != nil && !timer.Stop() && err == nil {
 		_ = resp.Body.Close()
 		err = errHeaders
@@ -109,19 +136,35 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		stop()
 		cancel(nil)
+		// The other connections lead to the same place: whoever comes next makes a new one.
+		tr.CloseIdleConnections()
 		return nil, err
 	}
-	resp.Body = &guardedBody{ReadCloser: resp.Body, end: func() { stop(); cancel(nil) }}
+	resp.Body = &guardedBody{ReadCloser: resp.Body, end: func() { stop(); cancel(nil) }, broken: tr.CloseIdleConnections}
 	return resp, nil
 }
 
 // CloseIdleConnections lets http.Client.CloseIdleConnections through.
-func (g *guard) CloseIdleConnections() { g.base.CloseIdleConnections() }
+func (g *guard) CloseIdleConnections() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.base.CloseIdleConnections()
+}
 
 // guardedBody frees what the guard holds for a request when its body is closed.
 type guardedBody struct {
 	io.ReadCloser
-	end func()
+	end    func()
+	broken func()
+}
+
+// Read implements io.Reader.
+func (b *guardedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		b.broken()
+	}
+	return n, err
 }
 
 func (b *guardedBody) Close() error {

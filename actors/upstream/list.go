@@ -115,7 +115,11 @@ func addPage(a *adapter, result []byte, limit int) (cursor string, full bool, er
 
 // exchange sends one request of our own, waits for its reply, and gives up with ctx.
 func (p *peer) exchange(ctx context.Context, method, fields string) (messages.Reply, error) {
-	q := &pending{method: method, ctx: ctx}
+	return p.ask(ctx, &pending{method: method, ctx: ctx}, fields)
+}
+
+func (p *peer) ask(ctx context.Context, q *pending, fields string) (messages.Reply, error) {
+	method := q.method
 	if err := p.mux.add(q); err != nil {
 		return messages.Reply{}, fmt.Errorf("%s: %w", method, err)
 	}
@@ -142,6 +146,10 @@ func (p *peer) request(ctx context.Context, method, fields string) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
+	return p.resultOf(ctx, method, r)
+}
+
+func (p *peer) resultOf(ctx context.Context, method string, r messages.Reply) ([]byte, error) {
 	switch r.Kind {
 	case messages.ReplyResult:
 		return r.Raw, nil

@@ -3,7 +3,6 @@ package upstream
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -33,10 +32,13 @@ type peer struct {
 // newPeer takes a connection whose handshake is done into service.
 func newPeer(o *Options, red redactor, m *mux, l link, sess *mcp.ClientSession, info messages.PeerInfo) *peer {
 	p := &peer{o: o, red: red, mux: m, link: l, sess: sess, info: info, done: make(chan struct{})}
-	l.negotiated(info.Protocol)
 	if info.Protocol >= stateless {
 		p.era = eraMeta(info.Protocol, o.implementation())
+		m.mu.Lock()
+		m.era = p.era
+		m.mu.Unlock()
 	}
+	l.negotiated(info.Protocol)
 	listen := make(chan struct{})
 	go func() {
 		defer close(listen)
@@ -110,26 +112,31 @@ func (p *peer) listen() {
 		}
 	}()
 	tune := p.o.tuning()
+	missed := false // a stream was lost, or never came up, and with it whatever changed
 	for delay := tune.listenDelay; ; delay = min(2*delay, time.Minute) {
 		began := time.Now()
-		_, err := p.request(ctx, "subscriptions/listen", `,"notifications":{"toolsListChanged":true}`)
+		q := &pending{method: "subscriptions/listen", ctx: ctx, opened: func() {
+			if missed {
+				p.o.OnListChanged()
+			}
+		}}
+		r, err := p.ask(ctx, q, `,"notifications":{"toolsListChanged":true}`)
 		if ctx.Err() != nil {
 			return
 		}
-		var rpc *rpcError
-		if errors.As(err, &rpc) {
-			p.o.Logger.Debug("server refuses subscriptions", "server", p.o.Server.Name, "error", rpc)
+		if err == nil && r.Kind == messages.ReplyError {
+			p.o.Logger.Debug("server refuses subscriptions", "server", p.o.Server.Name, "error", p.rpcError(q.method, r))
 			return
 		}
+		missed = true
 		if time.Since(began) > time.Minute {
 			delay = tune.listenDelay
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(delay):
+		case <-time.After(max(delay, r.After)):
 		}
-		p.o.OnListChanged() // whatever changed in between was not heard
 	}
 }
 

@@ -40,8 +40,10 @@ type pending struct {
 	progress func(json.RawMessage)
 	ctx      context.Context // nil for calls: the router owns their deadline
 	exec     *messages.Exec  // nil for everything but calls
+	opened   func()          // the stream of the answer is open; nil for not wanted
 	key      callKey
 	reply    chan messages.Reply // capacity one; settled exactly once
+	err      error               // what went wrong below HTTP; written before the reply
 
 	// Under mux.mu.
 	entered   bool
@@ -72,6 +74,7 @@ type mux struct {
 	sdkIDs map[int64]string // requests of the SDK in flight, by method
 	over   bool
 	refuse string        // not "": no new request may leave, and why
+	era    []byte        // see peer.era; set before the session is in service
 	calm   chan struct{} // closed when no call is in flight; made by stopNew
 
 	// What the handshake did, for whoever judges its failure.
@@ -185,6 +188,20 @@ func (m *mux) loseLocked(p *pending, why string, proven bool) {
 		return
 	}
 	m.settleLocked(p, messages.Reply{Kind: messages.ReplyLost, Err: why, Proven: proven})
+}
+
+// loseAs settles a request that will get no answer: as lost, or as not entered where
+// that is certain.
+func (m *mux) loseAs(p *pending, r messages.Reply) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.table[p.id] != p {
+		return
+	}
+	if r.Kind = messages.ReplyLost; !p.entered {
+		r.Kind, r.Proven = messages.ReplyNotEntered, false
+	}
+	m.settleLocked(p, r)
 }
 
 // abandon takes a request back that nobody waits for any more.

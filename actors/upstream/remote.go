@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -26,10 +26,9 @@ type remote struct {
 	red    redactor
 	tune   tuning
 	client *http.Client
-	url    *url.URL // where requests go
-	host   string   // of the configured URL, for hints
-	max    int      // bytes of one message
-	sse    bool     // HTTP+SSE
+	host   string // of the configured URL, for hints
+	max    int    // bytes of one message
+	sse    bool   // HTTP+SSE
 
 	ctx    context.Context // of everything that goes on with the server
 	hangUp context.CancelFunc
@@ -38,7 +37,14 @@ type remote struct {
 	broken chan struct{} // fail was called
 	done   chan struct{}
 
+	checking atomic.Bool
+
 	mu       sync.Mutex
+	url      *url.URL // where requests go
+	pause    time.Time // before it the server wants no request
+	gentle   bool      // the end concerns the session only: exchanges under way may bring their answers
+	asked    string    // the protocol revision that initialize asks for
+	offered  []string  // those that the server named when it refused
 	session  string
 	protocol string
 	plan     *stopPlan
@@ -61,13 +67,14 @@ type httpFault struct {
 	method string
 	status int
 	err    error
+	after  time.Duration // the server asked us to wait that long
 }
 
 func newRemote(o *Options, m *mux, red redactor, base *url.URL, maxFrame int) *remote {
 	ctx, cancel := context.WithCancel(context.Background())
 	lim := o.Server.Limits
 	conns := max(lim.MaxReads, 1) + max(lim.MaxSideEffects, 1) + 8
-	r := &remote{o: o, mux: m, red: red, tune: o.tuning(), client: newHTTPClient(ctx, base, o.Server.Headers, conns),
+	r := &remote{o: o, mux: m, red: red, tune: o.tuning(), client: newHTTPClient(ctx, base, o.Server.Headers, conns, o.tuning().connLife),
 		url: base, host: base.Host, max: maxFrame, ctx: ctx, hangUp: cancel, wake: make(chan struct{}, 1), broken: make(chan struct{}),
 		done: make(chan struct{}), status: map[string]int{}, aborts: map[*pending]abortFn{}}
 	go r.run()
@@ -128,11 +135,17 @@ func (r *remote) stop(l messages.Ladder) {
 }
 
 // fail implements link: the session is over at once, without a goodbye.
-func (r *remote) fail(cause string) {
+func (r *remote) fail(cause string) { r.failAs(cause, false) }
+
+// failAs is fail; a gentle end lets the exchanges under way bring their answers.
+func (r *remote) failAs(cause string, gentle bool) {
 	r.mux.stopNew(cause)
 	r.mu.Lock()
 	first := !r.failed
 	r.failed = true
+	if first {
+		r.gentle = gentle
+	}
 	if first && r.cause == "" {
 		r.cause = cause
 	}
@@ -147,8 +160,16 @@ func (r *remote) run() {
 	defer close(r.done)
 	r.await(func(p *stopPlan) time.Time { return p.term }, nil)
 	r.mu.Lock()
-	why, failed := r.cause, r.failed
+	why, failed, gentle := r.cause, r.failed, r.gentle
 	r.mu.Unlock()
+	if failed && gentle {
+		// Each exchange has a connection of its own, and most of them are about to hear
+		// the same: what they bring is truer than that they are lost.
+		select {
+		case <-r.mux.stopNew(why):
+		case <-time.After(r.tune.lastWords):
+		}
+	}
 	r.mux.close("the session with the server ended: " + why)
 	if !failed {
 		r.goodbye()
@@ -218,12 +239,7 @@ func (r *remote) goodbye() {
 	said := make(chan struct{})
 	r.spawn(func() {
 		defer close(said)
-		req, err := http.NewRequestWithContext(ctx, http.MethodDelete, r.url.String(), nil)
-		if err != nil {
-			return
-		}
-		r.setHeaders(req, "", "")
-		if resp, err := r.client.Do(req); err == nil {
+		if resp, err := r.do(r.bare(ctx, http.MethodDelete, nil), false); err == nil {
 			_ = resp.Body.Close()
 		}
 	})
@@ -263,24 +279,24 @@ func (r *remote) setHeaders(req *http.Request, method, name string) {
 	}
 }
 
-// post sends one message and returns the response, whatever its status.
-func (r *remote) post(ctx context.Context, body []byte, method, name string, extra http.Header) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url.String(), bytes.NewReader(bytes.TrimSuffix(body, []byte{'\n'})))
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json, text/event-stream")
-	r.setHeaders(req, method, name)
-	for k, v := range extra {
-		req.Header[k] = v
-	}
-	resp, err := r.client.Do(req)
-	if err != nil {
-		var ue *url.Error
-		if errors.As(err, &ue) {
-			err = ue.Err // without the URL, which may hold a secret
+// post sends one message and returns the response, whatever its status. With once it
+// leaves a single time, whatever the response.
+func (r *remote) post(ctx context.Context, body []byte, method, name string, extra http.Header, once bool) (*http.Response, error) {
+	body = bytes.TrimSuffix(body, []byte{'\n'})
+	resp, err := r.do(func(u *url.URL) (*http.Request, error) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), bytes.NewReader(body))
+		if err != nil {
+			return nil, err
 		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Accept", "application/json, text/event-stream")
+		r.setHeaders(req, method, name)
+		for k, v := range extra {
+			req.Header[k] = v
+		}
+		return req, nil
+	}, once)
+	if err != nil {
 		return nil, err
 	}
 	if id := resp.Header.Get("Mcp-Session-Id"); id != "" && method == "initialize" {
@@ -307,7 +323,7 @@ func (r *remote) sdkSend(ctx context.Context, msg jsonrpc.Message) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.tune.controlWrite)
 	defer cancel()
-	resp, err := r.post(ctx, body, "", "", nil)
+	resp, err := r.post(ctx, body, "", "", nil, false)
 	if err == nil {
 		_ = resp.Body.Close()
 		if resp.StatusCode >= 300 {
@@ -324,6 +340,10 @@ func (r *remote) sdkSend(ctx context.Context, msg jsonrpc.Message) error {
 // then a late answer still tells that the server is done with it.
 const abandoned = 30 * time.Second
 
+// cancelWrite bounds a cancel notification: a peer that takes none must not collect
+// them, each with a connection.
+const cancelWrite = 5 * time.Second
+
 var errCancelled = errors.New("cancelled: the stream of the answer was closed")
 
 // cancel implements link. Without sessions closing the stream is the cancel.
@@ -336,9 +356,9 @@ func (r *remote) cancel(p *pending, reason string) {
 		return
 	}
 	r.spawn(func() {
-		ctx, cancel := context.WithTimeout(r.ctx, r.tune.controlWrite)
+		ctx, cancel := context.WithTimeout(r.ctx, cancelWrite)
 		defer cancel()
-		if resp, err := r.post(ctx, appendCancelled(nil, p.id, reason), "", "", nil); err == nil {
+		if resp, err := r.post(ctx, appendCancelled(nil, p.id, reason), "", "", nil, false); err == nil {
 			_ = resp.Body.Close()
 		}
 	})
@@ -354,5 +374,3 @@ func (r *remote) abort(p *pending, cause error) {
 		f(cause)
 	}
 }
-
-func statusError(code int) error { return fmt.Errorf("HTTP %d %s", code, http.StatusText(code)) }

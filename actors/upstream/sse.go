@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"strconv"
 	"strings"
@@ -22,7 +23,16 @@ type eventReader struct {
 	max    int
 	lastID string
 	retry  time.Duration // what the server asked for, or 0
+	idle   int           // bytes since the last event that was of use
 }
+
+// maxEventID is the longest id that is worth being remembered: it goes into a header.
+const maxEventID = 4 << 10
+
+var errStreamNoise = errors.New("the event stream is nothing but noise")
+
+// useful says that the last event was one: the stream may go on for ever that way.
+func (r *eventReader) useful() { r.idle = 0 }
 
 func newEventReader(r io.Reader, maxEvent int) *eventReader {
 	return &eventReader{lines: newLineReader(r, maxEvent+64), max: maxEvent}
@@ -38,7 +48,11 @@ func (r *eventReader) next() (event, error) {
 		if err != nil {
 			return event{}, err // an event without its blank line is not complete
 		}
+		if r.idle += len(f.data) + 1; r.idle > 2*r.max+readBuffer {
+			return event{}, errStreamNoise
+		}
 		if f.over {
+			r.idle += r.max
 			if bytes.HasPrefix(f.data, []byte("data:")) {
 				has = true
 				ev.data = frame{over: true, owned: true, data: bytes.TrimLeft(f.data[5:], " "), end: f.end}
@@ -62,8 +76,10 @@ func (r *eventReader) next() (event, error) {
 		case "event":
 			ev.name = string(value)
 		case "id":
-			ev.id = string(value)
-			r.lastID = ev.id
+			if len(value) <= maxEventID && !bytes.ContainsRune(value, 0) {
+				ev.id = string(value)
+				r.lastID = ev.id
+			}
 		case "retry":
 			if ms, err := strconv.ParseUint(strings.TrimSpace(string(value)), 10, 31); err == nil {
 				r.retry = time.Duration(ms) * time.Millisecond

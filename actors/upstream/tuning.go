@@ -17,10 +17,15 @@ type tuning struct {
 	eofGrace time.Duration
 	// listenDelay is the first pause before a lost event stream is opened again.
 	listenDelay time.Duration
+	// lastWords is how long exchanges may still bring their answers when the session
+	// they belong to has ended.
+	lastWords time.Duration
+	// connLife is connectionLife.
+	connLife time.Duration
 }
 
 var defaultTuning = tuning{
 	probeStdio: 2 * time.Second, probeHTTP: 5 * time.Second,
 	minWrite: 5 * time.Second, controlWrite: 30 * time.Second,
-	eofGrace: time.Second, listenDelay: time.Second,
+	eofGrace: time.Second, listenDelay: time.Second, lastWords: 2 * time.Second, connLife: connectionLife,
 }

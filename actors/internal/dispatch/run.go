@@ -106,9 +106,9 @@ func (c *Core) answered(cl *call, r messages.Reply) {
 		}
 		c.leave(cl)
 	case messages.ReplyNotEntered:
-		c.notEntered(cl, r.Err)
+		c.notEntered(cl, r.Err, r.After)
 	case messages.ReplyLost:
-		c.lost(cl, r.Proven, r.Err)
+		c.lost(cl, r.Proven, r.Err, r.After)
 	default:
 		c.end(cl, unknownOutcome(cl, messages.CodeInternal, "bug: reply "+r.Kind.String()))
 	}
@@ -134,11 +134,11 @@ func answerOf(cl *call, r messages.Reply) (verdict, bool) {
 }
 
 // notEntered handles an attempt of which not one byte left.
-func (c *Core) notEntered(cl *call, why string) {
+func (c *Core) notEntered(cl *call, why string, after time.Duration) {
 	s := cl.server
 	// The worker is back without having entered; nobody may enter any more.
 	if !cl.boundary.Void() && cl.boundary.Entered() {
-		c.lost(cl, false, why)
+		c.lost(cl, false, why, after)
 		return
 	}
 	if cl.cancel {
@@ -158,16 +158,26 @@ func (c *Core) notEntered(cl *call, why string) {
 	// at once, then ever less eagerly.
 	cl.why = why
 	cl.refused++
-	c.requeue(cl, "not sent"+because(why), cl.refused > 1)
+	wait := after
 	if cl.refused > 1 {
 		const first, most = 100 * time.Millisecond, 2 * time.Second
-		wait := most
+		pause := most
 		if n := cl.refused - 2; n < 5 {
-			wait = min(first<<n, most)
+			pause = min(first<<n, most)
 		}
-		cl.held = true
-		c.timers.set(&cl.alarm, earlier(c.now.Add(wait), cl.deadline))
+		wait = max(wait, pause)
 	}
+	c.requeue(cl, "not sent"+because(why), wait > 0)
+	c.postpone(cl, wait)
+}
+
+// postpone notes when a call that was requeued as held may be handed out.
+func (c *Core) postpone(cl *call, wait time.Duration) {
+	if wait <= 0 {
+		return
+	}
+	cl.held = true
+	c.timers.set(&cl.alarm, earlier(c.now.Add(wait), cl.deadline))
 }
 
 // comeback says whether a running call may stand in line again, or why not.
@@ -184,13 +194,14 @@ func (c *Core) comeback(cl *call) (verdict, bool) {
 }
 
 // lost handles an attempt that was entered and can get no answer any more.
-func (c *Core) lost(cl *call, proven bool, why string) {
+func (c *Core) lost(cl *call, proven bool, why string, after time.Duration) {
 	if c.mayRetry(cl) {
 		cl.retried, cl.lostAs = true, messages.CodeConnectionLost
 		if !proven {
 			c.conjure(cl)
 		}
-		c.requeue(cl, "connection lost"+because(why), false)
+		c.requeue(cl, "connection lost"+because(why), after > 0)
+		c.postpone(cl, after)
 		return
 	}
 	c.settle(cl, unknownOutcome(cl, messages.CodeConnectionLost, "the connection was lost before an answer came"+because(why)))

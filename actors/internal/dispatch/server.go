@@ -266,7 +266,7 @@ func (c *Core) answerless(cl *call, proven bool, why string) {
 		}
 		return
 	}
-	c.lost(cl, proven, why)
+	c.lost(cl, proven, why, 0)
 	if cl.state == fenced {
 		cl.orphan = true
 	}
