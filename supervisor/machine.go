@@ -68,6 +68,7 @@ type machine struct {
 	treeAlive bool   // the last tree was not proven dead
 	wasReady  bool   // the live session has been ready
 	closing   bool
+	schedule  time.Time // an early try: when the one that it stands for was due
 
 	token  uint64
 	timers map[timerKind]uint64
@@ -122,9 +123,7 @@ func (m *machine) step(now time.Time, random float64, e event) []command {
 			m.endDrain(now, "nothing is in flight")
 		}
 	case evWake:
-		if m.state == messages.StateIdle && !m.closing {
-			m.begin(now, "a call waits")
-		}
+		m.wake(now)
 	case evOperate:
 		m.do(cmdAnswer{m.operate(now, e.Verb)})
 	case evStopAll:
@@ -198,7 +197,7 @@ func (m *machine) begin(now time.Time, reason string) {
 	m.cancel(timerRetry, timerCooldown)
 	m.gen = m.nextGen()
 	m.phase, m.slot = phaseWaiting, true
-	m.stopping, m.overdue, m.wasReady = false, false, false
+	m.stopping, m.overdue, m.wasReady, m.schedule = false, false, false, time.Time{}
 	m.goal, m.goalWhy = goalDecide, ""
 	m.enter(now, messages.StateStarting, reason, time.Time{})
 	m.do(cmdRequestSlot{m.gen})
@@ -317,6 +316,7 @@ func (m *machine) down(now time.Time, random float64, e evDown) {
 	case exit.Blocked:
 		m.warn("waits for a person: %s", withHint(exit))
 		m.enter(now, messages.StateBlocked, reasonAuth, time.Time{})
+	case m.failedEarly(now, exit):
 	default:
 		m.decide(now, m.pol.ended(now, random, exit), exit)
 	}
@@ -354,7 +354,7 @@ func (m *machine) timer(now time.Time, e evTimer) {
 	switch e.Kind {
 	case timerRetry:
 		if m.state == messages.StateBackoff {
-			m.begin(now, m.reason)
+			m.tryAgain(now)
 		}
 	case timerCooldown:
 		if m.state == messages.StateQuarantined && !m.treeAlive {

@@ -12,6 +12,9 @@ import (
 // after the timer was planned.
 const earliness = 20 * time.Millisecond
 
+// earlyAfter is the least pause before a call may bring a connection over HTTP forward.
+const earlyAfter = 2 * time.Second
+
 // life is the life cycle of one server in one life of the daemon, as its events tell it.
 type life struct {
 	x   *index
@@ -27,6 +30,7 @@ type life struct {
 	ready   int64  // of the present incarnation; 0 = not
 	fresh   bool   // the next restart may be immediate
 	backoff int    // delays since that was so
+	early   int64  // begin of the backoff that a call cut short; 0 = none
 	asked   bool   // somebody wanted the end of the present incarnation
 	ended   bool   // an incarnation has ended, and the next has not begun
 	downAt  int64
@@ -139,6 +143,12 @@ func (l *life) enter(e messages.Event, at int64) {
 	}
 	if e.State != l.state {
 		l.state, l.since = e.State, at
+		if l.early != 0 && l.ready == 0 && e.State == messages.StateBackoff.String() {
+			l.since = l.early // an early try came to nothing: the schedule goes on
+		}
+		if e.State != messages.StateStarting.String() {
+			l.early = 0
+		}
 	}
 }
 
@@ -155,6 +165,12 @@ func (l *life) start(e messages.Event, at int64) {
 			return
 		}
 		l.r.did("P11")
+		if l.srv.Remote && e.Reason == "a call waits" { // only the first of a row of early tries is measured
+			if l.early = l.since; waited+earliness < earlyAfter {
+				l.bad(e, "tried early after %s, and that takes at least %s", waited, earlyAfter)
+			}
+			return
+		}
 		if least := l.least(); waited+earliness < least {
 			l.bad(e, "restarted after %s, and delay %d is at least %s (last exit: %s)", waited, l.backoff+1, least, l.reason)
 		}

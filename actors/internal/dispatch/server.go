@@ -133,9 +133,11 @@ func (c *Core) idleAgain(s *server) {
 		"`bridgectl logs "+s.key.Server+"` may tell why"))
 }
 
-// wake asks for an idle server to be started, once.
+// wake asks for an idle server to be started, or for one over HTTP to be tried before
+// its backoff is over, once.
 func (c *Core) wake(s *server) {
-	if s.state == messages.StateIdle && !s.up && !s.woken {
+	down := s.state == messages.StateIdle || s.state == messages.StateBackoff && s.limits.Remote
+	if down && !s.up && !s.woken {
 		s.woken = true
 		c.do(ToServers{messages.WakeServer{Key: s.key}})
 	}
