@@ -140,6 +140,9 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 		tr.CloseIdleConnections()
 		return nil, err
 	}
+	if _, err := url.Parse(resp.Header.Get("Location")); err != nil {
+		resp.Header.Set("Location", "invalid:") // http.Client would fail with the text of it
+	}
 	resp.Body = &guardedBody{ReadCloser: resp.Body, end: func() { stop(); cancel(nil) }, broken: tr.CloseIdleConnections}
 	return resp, nil
 }

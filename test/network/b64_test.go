@@ -156,8 +156,11 @@ func TestB64OtherErrorsKeepTheSession(t *testing.T) {
 		"empty 200":     func(x *exchange) { x.w.WriteHeader(200) },
 		"202":           func(x *exchange) { x.w.WriteHeader(202) },
 		"204":           func(x *exchange) { x.w.WriteHeader(204) },
-		"html":          func(x *exchange) { x.w.Header().Set("Content-Type", "text/html"); _, _ = io.WriteString(x.w, "<h1>session expired</h1>") },
-		"304":           func(x *exchange) { x.w.WriteHeader(304) },
+		"html": func(x *exchange) {
+			x.w.Header().Set("Content-Type", "text/html")
+			_, _ = io.WriteString(x.w, "<h1>session expired</h1>")
+		},
+		"304": func(x *exchange) { x.w.WriteHeader(304) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -179,4 +182,3 @@ func TestB64OtherErrorsKeepTheSession(t *testing.T) {
 		})
 	}
 }
-
