@@ -24,7 +24,7 @@ func TestB66StandaloneStreamLost(t *testing.T) {
 			x.w.Header().Set("Content-Type", "text/event-stream")
 			_, _ = io.WriteString(x.w, "event: ping\ndata: x\n\n")
 		}, false},
-		{"reset at once", func(*exchange, int) { cut() }, false},
+		{"reset at once", func(*exchange, int) { cut() }, false}, // net/http asks twice for what only reads
 		{"405 after a while", func(x *exchange, n int) {
 			if n < 3 {
 				x.w.Header().Set("Content-Type", "text/event-stream")
@@ -55,7 +55,7 @@ func TestB66StandaloneStreamLost(t *testing.T) {
 				t.Errorf("%d sessions", n)
 			}
 			n := len(r.o.requests("GET"))
-			if most := map[bool]int{false: 5, true: 4}[tc.ends]; n == 0 || n > most {
+			if most := map[bool]int{false: 8, true: 4}[tc.ends]; n == 0 || n > most {
 				t.Errorf("the stream was tried %d times in 4 s", n)
 			}
 			if s := r.status(); s.State != messages.StateReady || s.Restarts != 0 {

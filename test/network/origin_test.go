@@ -1,10 +1,12 @@
 package network
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -282,4 +284,20 @@ func (x *exchange) raw(bytes string, close bool) {
 		return
 	}
 	_, _ = io.Copy(io.Discard, c)
+}
+
+// rawConn takes the connection over and leaves it to the caller.
+func rawConn(x *exchange) (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(x.w).Hijack()
+}
+
+// newOriginOn is newOrigin with a listener that is given.
+func newOriginOn(t testing.TB, lab *harness.Lab, name string, ln net.Listener) *origin {
+	o := plainOrigin(t, lab, name)
+	o.Server = httptest.NewUnstartedServer(o)
+	_ = o.Listener.Close()
+	o.Listener = ln
+	o.Start()
+	o.closeAtTheEnd(t)
+	return o
 }
