@@ -11,6 +11,9 @@ import (
 // slow is not dead, and for silence there are the health probes.
 const checkWait = 10 * time.Second
 
+// checkAgain is the pause before a check that broke is made once more.
+const checkAgain = 250 * time.Millisecond
+
 // check asks the server once, in the background, because of something that may
 // concern the session as a whole: a call that is forbidden, a connection that is
 // refused, a stream that broke. When nobody listens any more, the session is over;
@@ -39,15 +42,27 @@ func (r *remote) checkNow(method string) {
 	if len(era) > 0 {
 		method = "tools/list" // there is no ping
 	}
-	q := &pending{method: method, ctx: ctx}
-	if r.mux.add(q) != nil {
-		return
-	}
-	q.body = appendRequest(nil, q.id, method, "", era)
-	r.send(q)
-	<-q.reply
-	if nobodyThere(q.err) {
-		r.fail(r.red.String("the server cannot be reached any more: " + q.err.Error()))
+	for range 2 {
+		q := &pending{method: method, ctx: ctx}
+		if r.mux.add(q) != nil {
+			return
+		}
+		q.body = appendRequest(nil, q.id, method, "", era)
+		r.send(q)
+		<-q.reply
+		switch {
+		case q.err == nil:
+			return
+		case nobodyThere(q.err):
+			r.fail(r.red.String("the server cannot be reached any more: " + q.err.Error()))
+			return
+		}
+		// What breaks a connection now may be on the way to closing the port as well.
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(checkAgain):
+		}
 	}
 }
 

@@ -44,7 +44,7 @@
 // Start and end of the process:
 //
 //	-start-delay D        do nothing at all for D
-//	-exit-on WHAT         end on: start, discover, initialize, initialized, list, listed, call
+//	-exit-on WHAT         end on: start, discover, initialize, initialized, list, listed, call, answered
 //	-exit-delay D         ... D later
 //	-exit-code N          ... with this status
 //	-silent LIST          never answer: discover, initialize, list, call, ping or all

@@ -89,7 +89,7 @@ func (o *options) register(fs *flag.FlagSet) {
 	fs.StringVar(&o.protocol, "protocol", "2025-11-25", "answer initialize with this `REVISION`")
 
 	fs.DurationVar(&o.startDelay, "start-delay", 0, "do nothing at all for this long")
-	fs.StringVar(&o.exitOn, "exit-on", "", "end on: start, discover, initialize, initialized, list, listed, call")
+	fs.StringVar(&o.exitOn, "exit-on", "", "end on: start, discover, initialize, initialized, list, listed, call, answered")
 	fs.DurationVar(&o.exitDelay, "exit-delay", 0, "... that much later")
 	fs.IntVar(&o.exitCode, "exit-code", 1, "... with this status")
 	fs.StringVar(&o.silent, "silent", "", "never answer: discover, initialize, list, call, ping or all (comma-separated)")

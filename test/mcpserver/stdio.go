@@ -176,6 +176,7 @@ func (s *server) handle(req request) {
 		}
 		go func() {
 			s.call(ctx, req.ID, p.Name, p.Arguments, progress, modern)
+			s.maybeExit("answered")
 			s.mu.Lock()
 			delete(s.cancels, id)
 			s.mu.Unlock()
