@@ -3,6 +3,7 @@ package upstream
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -44,7 +45,7 @@ func readBody(body io.Reader, most int, promised int64) (frame, error) {
 		if total > most {
 			return frame{over: true, owned: true, data: oversized(parts[0]).data, end: oversized(b[:n]).end}, nil
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			err = nil
 		} else if err == nil {
 			size = min(2*size, part)

@@ -57,8 +57,8 @@ func Dial(ctx context.Context, o Options) (Peer, messages.Listing, error) {
 type dialer struct {
 	o         *Options
 	red       redactor
-	pinned    bool // straight to initialize
-	skipProbe bool // what PeerInfo will say
+	pinned    bool   // straight to initialize
+	skipProbe bool   // what PeerInfo will say
 	version   string // of the older handshake, where the server named one; "" = legacy
 	ctx       context.Context
 	cancel    context.CancelFunc

@@ -40,7 +40,7 @@ type remote struct {
 	checking atomic.Bool
 
 	mu       sync.Mutex
-	url      *url.URL // where requests go
+	url      *url.URL  // where requests go
 	pause    time.Time // before it the server wants no request
 	gentle   bool      // the end concerns the session only: exchanges under way may bring their answers
 	asked    string    // the protocol revision that initialize asks for

@@ -88,6 +88,18 @@ func (t *tale) state(at int64, server string, state messages.State) *tale {
 	return t.event(at, messages.Event{Type: messages.EventServerState, Server: server, State: state.String()})
 }
 
+// wakes is a start for a call.
+func (t *tale) wakes(at int64, server string) *tale {
+	return t.event(at, messages.Event{Type: messages.EventServerState, Server: server, State: messages.StateStarting.String(), Reason: "a call waits"})
+}
+
+// patient makes the backoff ten seconds.
+func (t *tale) patient() *tale {
+	r := &t.in.Servers[0].Restart
+	r.Initial, r.Max = 10*time.Second, 10*time.Second
+	return t
+}
+
 func (t *tale) up(at int64, server string, gen uint64) *tale {
 	t.event(at, messages.Event{Type: messages.EventServerSpawned, Server: server, Generation: gen})
 	t.state(at, server, messages.StateReady)
@@ -215,6 +227,11 @@ func TestCases(t *testing.T) {
 		{"the second at once, recycled", newTale(ex).state(0, "s", messages.StateStarting).up(1, "s", 1).down(100, "s", 1).state(101, "s", messages.StateStarting).up(102, "s", 2).
 			event(150, messages.Event{Type: messages.EventServerRecycled, Server: "s"}).state(150, "s", messages.StateStarting).down(200, "s", 2).state(201, "s", messages.StateStarting).up(202, "s", 3), ""},
 		{"the third delay is longer than the second", newTale(ex).state(0, "s", messages.StateBackoff).state(100, "s", messages.StateStarting).state(101, "s", messages.StateBackoff).state(202, "s", messages.StateStarting), "P11"},
+		{"a call tries early, in vain, and the schedule goes on", newTale(remote).patient().state(1, "s", messages.StateBackoff).wakes(2000, "s").state(2010, "s", messages.StateBackoff).
+			wakes(4500, "s").state(4510, "s", messages.StateBackoff).state(10_001, "s", messages.StateStarting), ""},
+		{"a call tries too early", newTale(remote).patient().state(1, "s", messages.StateBackoff).wakes(1900, "s"), "P11"},
+		{"a call shortens the schedule", newTale(remote).patient().state(1, "s", messages.StateBackoff).wakes(2000, "s").state(2010, "s", messages.StateBackoff).state(5000, "s", messages.StateStarting), "P11"},
+		{"a call starts a process early", newTale(ex).patient().state(1, "s", messages.StateBackoff).wakes(2000, "s"), "P11"},
 		{"out of quarantine too soon", newTale(ex).state(0, "s", messages.StateQuarantined).state(1000, "s", messages.StateStarting), "P11"},
 		{"a disabled server is started", newTale(ex).state(0, "s", messages.StateDisabled).state(1000, "s", messages.StateStarting), "P11"},
 		{"generations run backwards", newTale(ex).up(0, "s", 5).state(10, "s", messages.StateStarting).up(11, "s", 4), "P11"},

@@ -20,13 +20,12 @@ type wire struct {
 	t    testing.TB
 	addr string
 
-	mu     sync.Mutex
-	cond   *sync.Cond
-	to     string
-	ln     net.Listener
-	conns  map[*pair]bool
-	opened int
-	fault  fault
+	mu    sync.Mutex
+	cond  *sync.Cond
+	to    string
+	ln    net.Listener
+	conns map[*pair]bool
+	fault fault
 }
 
 // fault is what the wire does. The zero value is an honest wire.
@@ -140,13 +139,6 @@ func (w *wire) back() {
 	}
 }
 
-// connections is how many were opened so far.
-func (w *wire) connections() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.opened
-}
-
 func (p *pair) reset() {
 	for _, c := range []*net.TCPConn{p.client, p.server} {
 		if c != nil {
@@ -159,7 +151,6 @@ func (p *pair) reset() {
 func (w *wire) connect(client *net.TCPConn) {
 	w.mu.Lock()
 	f, to := w.fault, w.to
-	w.opened++
 	w.mu.Unlock()
 	p := &pair{client: client}
 	if f.refuse {
