@@ -115,7 +115,6 @@ func (c *child) stop(l messages.Ladder, cause, late string) {
 		c.late = late
 	}
 	c.mu.Unlock()
-	c.closeStdin()
 	select {
 	case c.wake <- struct{}{}:
 	default:
@@ -216,7 +215,8 @@ func (c *child) climb() bool {
 		if plan != nil {
 			if !noted {
 				noted = true
-				c.tree.Note()
+				c.tree.Note() // who is about to lose its parents
+				c.closeStdin()
 			}
 			now := time.Now()
 			switch {

@@ -225,6 +225,10 @@ func (d *Daemon) cleanup(t testing.TB) {
 			p.Kill()
 		}
 	}
+	var guardians []Proc
+	if !poll(5*time.Second, func() bool { guardians = d.Guardians(); return len(guardians) == 0 }) {
+		t.Errorf("guardians of an ended daemon: %v", guardians)
+	}
 	checkRace(t, d.Stderr())
 	if t.Failed() {
 		s := d.Stderr()

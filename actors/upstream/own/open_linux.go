@@ -24,6 +24,7 @@ type system struct {
 	pids    *hierarchy      // the pids controller of version 1
 	last    *lastRun
 	orphans *orphanage // nil when orphans are not adopted
+	census  *census    // nil on the first rung; under Owner.mu
 
 	known map[int]bool // children beside the trees: the guardian; under Owner.mu
 }
@@ -121,6 +122,7 @@ func (w *Owner) lostGroups(err error) {
 	w.mu.Unlock()
 	w.log.Warn("process ownership is weaker than it seemed", "rung", rung, "reason", why)
 	w.o.Notice("rung "+rung, why)
+	w.startCensus()
 }
 
 // cgroups are the groups that hold every process of the run.
@@ -171,6 +173,10 @@ func (w *Owner) spared(of *Tree) map[int]bool {
 
 // close ends what open began; false means that something may still live.
 func (w *Owner) close(clean bool) bool {
+	w.mu.Lock()
+	c := w.sys.census
+	w.mu.Unlock()
+	c.close()
 	if w.sys.orphans != nil {
 		clean = w.sys.orphans.close() && clean
 	}

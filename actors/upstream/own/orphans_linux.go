@@ -46,6 +46,9 @@ func (w *Owner) begin() {
 	if w.sys.orphans != nil {
 		go w.sys.orphans.run()
 	}
+	if w.sys.v2 == nil {
+		w.startCensus()
+	}
 }
 
 func (o *orphanage) run() {

@@ -71,6 +71,8 @@ type Options struct {
 	// Notice hears what a person should know: the guardian coming and going (state
 	// running or down), a rung lost. It must not block.
 	Notice func(state, reason string)
+
+	plain bool // nothing runs beside
 }
 
 // Limits of one process tree; 0 = none.
@@ -121,7 +123,7 @@ func Open(o Options) (*Owner, error) {
 // Plain is an Owner on the lowest rung of the system, with neither guardian nor adoption:
 // for programs that want a process or two looked after. It needs no Close.
 func Plain() *Owner {
-	w, err := Open(Options{Rung: lowest})
+	w, err := Open(Options{Rung: lowest, plain: true})
 	if err != nil {
 		panic(err) // the lowest rung exists everywhere
 	}

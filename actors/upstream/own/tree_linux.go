@@ -30,6 +30,7 @@ type Tree struct {
 	mu     sync.Mutex
 	reaped uint64       // when the leader's number became free, in ticks; 0 = not yet
 	known  map[int]proc // members that were seen and may have hidden since
+	bare   map[int]bool // those of them that the guardian was told of
 	clean  int          // looks in a row that found nothing
 	found  bool         // one found somebody beside the leader
 	over   bool         // Done was called
@@ -46,7 +47,7 @@ func (w *Owner) Start(cmd *exec.Cmd, gen uint64, marks [][]byte, limits Limits) 
 	if err := w.Check(limits); err != nil {
 		return nil, &errLimits{err}
 	}
-	t := &Tree{w: w, id: lastTree.Add(1), marks: marks, limits: limits, known: map[int]proc{}}
+	t := &Tree{w: w, id: lastTree.Add(1), marks: marks, limits: limits, known: map[int]proc{}, bare: map[int]bool{}}
 	if err := t.prepare(gen); err != nil {
 		t.removeGroups()
 		return nil, err
@@ -265,6 +266,14 @@ func killAll(list []proc) {
 // Done gives the tree up; proven says that a Sweep returned 0.
 func (t *Tree) Done(proven bool) {
 	t.w.forget(t, proven)
+	t.mu.Lock()
+	t.over = true
+	if proven {
+		for pid := range t.bare {
+			t.w.keeper.drop(memberID(pid))
+		}
+	}
+	t.mu.Unlock()
 	if proven {
 		t.removeGroups()
 	}
