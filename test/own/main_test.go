@@ -17,8 +17,6 @@ import (
 	"mcpbridge/test/harness"
 )
 
-func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
-
 // rungs are the ways to own processes; each test that asks for one checks that it got it.
 var rungs = []string{"cgroup", "subreaper", "markers"}
 
@@ -84,4 +82,18 @@ func goneWithin(t *testing.T, promise time.Duration, what string, left func() []
 	if took > 5*promise { // a loaded machine may be late, but not that late
 		t.Errorf("%s: took %s; promised is %s", what, took, promise)
 	}
+}
+
+// neighbourAnswers: whatever is done to the others, this one answers.
+func neighbourAnswers(t *testing.T, d *harness.Daemon) {
+	t.Helper()
+	if o, r := d.Call(t, "neighbour/read", `{}`); o.Kind != messages.OK {
+		t.Errorf("the neighbour does not answer: %s", r)
+	}
+}
+
+// with changes one entry of a server's configuration.
+func with(e harness.M, key string, value any) harness.M {
+	e[key] = value
+	return e
 }

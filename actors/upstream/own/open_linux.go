@@ -13,8 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lowest is the rung that needs nothing.
-const lowest = RungMarkers
+const (
+	// lowest is the rung that needs nothing, daemonRung the lowest of a daemon.
+	lowest     = RungMarkers
+	daemonRung = RungSubreaper
+)
 
 // system is what an Owner holds on Linux.
 type system struct {
@@ -67,7 +70,9 @@ func (w *Owner) openGroups() {
 		return
 	}
 	w.sys.v2, w.state.Rung = h, RungCgroup
-	w.complain(h.sweep())
+	if !w.o.plain {
+		w.complain(h.sweep())
+	}
 	var want []string
 	if w.o.Wanted.Memory > 0 {
 		want = append(want, "memory")
@@ -91,7 +96,9 @@ func (w *Owner) openPIDs() {
 		return
 	}
 	w.sys.pids, w.state.PIDs = h, "cgroup v1"
-	w.complain(h.sweep())
+	if !w.o.plain {
+		w.complain(h.sweep())
+	}
 }
 
 func (w *Owner) complain(left int) {

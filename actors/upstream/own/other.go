@@ -18,6 +18,7 @@ const (
 	limitsFiles = false
 	guards      = false
 	lowest      = rung
+	daemonRung  = rung
 )
 
 var lastTree atomic.Uint64

@@ -39,6 +39,7 @@ package own
 import (
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 
 	"mcpbridge/messages"
@@ -118,6 +119,25 @@ func Open(o Options) (*Owner, error) {
 	w.openKeeper()
 	w.begin()
 	return w, nil
+}
+
+// Probe says what an Owner would come to, and leaves nothing behind. The guardian is
+// reported as none: it takes a bridge.
+func Probe(rung string, wanted Limits) (messages.Ownership, error) {
+	w, err := Open(Options{RunID: fmt.Sprintf("probe-%d", os.Getpid()), Rung: rung, Wanted: wanted, plain: true})
+	if err != nil {
+		return messages.Ownership{}, err
+	}
+	defer w.Close()
+	s := w.State()
+	s.Guardian, s.GuardianReason = guardianNone, "no bridge runs"
+	if guards {
+		s.Guardian, s.GuardianReason = guardianStarting, "with the bridge"
+	}
+	if s.Rung == RungMarkers && rung == "" || rung == RungSubreaper {
+		s.Rung, s.Adopts = daemonRung, true
+	}
+	return s, nil
 }
 
 // Plain is an Owner on the lowest rung of the system, with neither guardian nor adoption:
