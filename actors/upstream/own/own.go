@@ -100,7 +100,8 @@ type Owner struct {
 	trees map[*Tree]bool
 	left  bool // some tree was given up without proof
 
-	sys system
+	sys     system
+	closing sync.Once
 }
 
 // Open chooses the rung, sweeps up what an earlier life left, and starts the guardian.
@@ -196,8 +197,10 @@ func (w *Owner) forget(t *Tree, proven bool) {
 }
 
 // Close releases everything. Children must have ended; if some could not be proven dead,
-// the guardian gets the last word.
-func (w *Owner) Close() {
+// the guardian gets the last word. It is idempotent.
+func (w *Owner) Close() { w.closing.Do(w.end) }
+
+func (w *Owner) end() {
 	w.mu.Lock()
 	clean := !w.left && len(w.trees) == 0
 	w.mu.Unlock()
