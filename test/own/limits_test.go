@@ -168,11 +168,10 @@ func TestLimitBeyondTheBridge(t *testing.T) {
 // room again.
 func TestDescriptorsRunOut(t *testing.T) {
 	lab := harness.NewLab(t)
-	servers, names := harness.M{}, []string{}
+	servers := harness.M{}
 	for i := range 40 {
 		name := fmt.Sprintf("s%02d", i)
 		servers[name] = with(lab.Server(t, name), "restart", harness.M{"backoff": harness.M{"initial": "300ms", "max": "1s"}, "burst": 0})
-		names = append(names, name)
 	}
 	d := harness.Start(t, harness.Options{Config: harness.Config(servers), Wrap: []string{"sh", "-c", `ulimit -n 120; exec "$@"`, "sh"}})
 	count := func() (ready, waiting []string) {

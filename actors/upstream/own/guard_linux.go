@@ -35,12 +35,14 @@ func Guard() error {
 	if fi, err := in.Stat(); err != nil || fi.Mode()&os.ModeNamedPipe == 0 {
 		return errors.New("this verb is for the bridge itself: it starts its guardian when it needs one")
 	}
-	if _, err := fmt.Fprint(out, guardHello); err != nil {
-		return nil // the bridge is gone already, and had started nothing
-	}
+	// If nobody hears it the bridge is gone already, which shows in a moment.
+	_, _ = fmt.Fprint(out, guardHello)
 	g := &guard{known: map[uint64]order{}}
 	if bye, err := g.listen(in); bye || err != nil {
 		return err
+	}
+	if g.run.Run == "" {
+		return nil // it ended before it said who it is: nothing was started
 	}
 	return g.clean()
 }
@@ -56,7 +58,7 @@ func (g *guard) listen(in *os.File) (bye bool, err error) {
 	lines := json.NewDecoder(bufio.NewReader(in))
 	for {
 		var o order
-		if err := lines.Decode(&o); err != nil {
+		if lines.Decode(&o) != nil {
 			return false, nil // the end of the bridge, perhaps in the midst of a line
 		}
 		switch o.Op {

@@ -250,14 +250,12 @@ func (k *keeper) serve(to, from *os.File, pid int, died <-chan struct{}) error {
 		case <-died:
 			return errors.New("it ended")
 		case <-k.quit:
-			if err := k.flush(to); err != nil {
-				return nil
-			}
+			told := k.flush(to) == nil
 			k.mu.Lock()
 			clean := k.clean
 			k.mu.Unlock()
-			if clean {
-				k.write(to, []order{{Op: "bye"}})
+			if told && clean {
+				_ = k.write(to, []order{{Op: "bye"}}) // one that does not hear it is killed
 			}
 			return nil
 		}
