@@ -16,9 +16,6 @@ func (d *decoder) inactive(s *Server) {
 	}{
 		{"sessions", s.PerClient, "all clients share one session of the server"},
 		{"pins", s.PinChange != def.PinChange, "changed definitions are taken over"},
-		{"limits.nofile", s.Limits.NoFile != def.Limits.NoFile, "the process runs without this limit"},
-		{"limits.memory", s.Limits.Memory != def.Limits.Memory, "the process runs without this limit"},
-		{"limits.pids", s.Limits.PIDs != def.Limits.PIDs, "the process runs without this limit"},
 		{"limits.result_bytes", s.Limits.ResultBytes != def.Limits.ResultBytes, "results are passed on whole, up to frame_bytes"},
 	} {
 		d.warnInactive(f.path, f.set, f.why)

@@ -31,7 +31,8 @@ const (
 	EventLaneReleased    EventType = "lane_released"     // CallID, Reason
 	EventPossibleOverlap EventType = "possible_overlap"  // CallID, Generation, Reason: an HTTP lane was released without proof
 	EventDraining        EventType = "bridge_draining"
-	EventGap             EventType = "gap" // Count events were dropped for this subscriber
+	EventOwnership       EventType = "ownership" // State = guardian running, guardian down, rung …; Reason: who looks after processes has changed
+	EventGap             EventType = "gap"       // Count events were dropped for this subscriber
 )
 
 // Event is one thing that happened. Only the fields that its type names are set.

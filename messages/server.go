@@ -125,6 +125,8 @@ type ServerStatus struct {
 	Instances  []string   `json:"instances"`
 	Issues     []Issue    `json:"issues"`
 	Source     string     `json:"source,omitempty"` // where the definition came from
+	// Ownership is the rung that its processes are held by; "" for a remote server.
+	Ownership string `json:"ownership,omitempty"`
 }
 
 // Counts are the exact counters of requirement B5.
@@ -145,7 +147,9 @@ type BridgeStatus struct {
 	UptimeMS   int64  `json:"uptime_ms"`
 	Version    string `json:"version,omitempty"`
 	Draining   bool   `json:"draining,omitempty"`
-	Counts     Counts `json:"counts"`
+	// Ownership says how it holds on to the processes that it starts.
+	Ownership Ownership `json:"ownership"`
+	Counts    Counts    `json:"counts"`
 }
 
 // Status is `status -o json`: a copy that the caller owns.
@@ -190,4 +194,19 @@ func (s Status) Server(name string) (ServerStatus, bool) {
 		}
 	}
 	return ServerStatus{}, false
+}
+
+// Ownership says how a bridge holds on to the processes that it starts: with what they are
+// found and killed, what enforces their limits, and who does it when the bridge is killed.
+type Ownership struct {
+	Rung   string `json:"rung"`             // cgroup | subreaper | markers | group | job
+	Reason string `json:"reason,omitempty"` // why it is no stronger one
+	Forced bool   `json:"forced,omitempty"` // somebody asked for this rung
+	Adopts bool   `json:"adopts"`           // orphans become children of the bridge, which reaps them
+	Memory string `json:"memory"`           // what enforces limits.memory: cgroup | process | none
+	PIDs   string `json:"pids"`             // what enforces limits.pids: cgroup | cgroup v1 | none
+	// Guardian is starting, running or down; none where there is none to be.
+	Guardian       string `json:"guardian"`
+	GuardianPID    int    `json:"guardian_pid,omitempty"`
+	GuardianReason string `json:"guardian_reason,omitempty"`
 }

@@ -19,6 +19,7 @@ import (
 
 	"mcpbridge/actors"
 	"mcpbridge/actors/upstream"
+	"mcpbridge/actors/upstream/own"
 	"mcpbridge/config"
 	"mcpbridge/messages"
 	"mcpbridge/supervisor/gateway"
@@ -40,6 +41,7 @@ type Bridge struct {
 	refs    actors.Refs
 	fast    *ownGoroutine // the router's
 	spawner *upstream.Spawner
+	owner   *own.Owner
 	starts  *startMemory
 	gate    *actors.Gate
 	gateway *gateway.Gateway
@@ -117,14 +119,20 @@ func Open(ctx context.Context, cfg *config.Config, opts ...Option) (*Bridge, err
 	if o.startupWait != nil {
 		b.wait = *o.startupWait
 	}
+	for _, f := range o.hooks {
+		b.hub.subscribe(f)
+	}
+	// Before the journal is read: what an earlier life left running ends first.
+	if err := b.openOwner(o); err != nil {
+		b.hub.close()
+		b.logs.close()
+		return nil, fmt.Errorf("open a bridge: %w", err)
+	}
 	b.journaling = o.journaling
 	b.journaling.openIn(o.stateDir, b.runID, cfg, b.log)
 	b.journaling.complete()
 	b.url.Store(&o.url)
 	b.snapshot.Store(&messages.Snapshot{Catalogue: messages.NewCatalogue(0, nil, nil, nil), Issues: cfg.Issues})
-	for _, f := range o.hooks {
-		b.hub.subscribe(f)
-	}
 	if err := b.start(ctx, o); err != nil {
 		return nil, err
 	}
@@ -171,7 +179,7 @@ func newRunID() string {
 // start builds the actor tree and waits until every server is known to the router and
 // stands in the first snapshot.
 func (b *Bridge) start(ctx context.Context, o options) error {
-	b.spawner, b.fast = upstream.NewSpawner(), newOwnGoroutine()
+	b.spawner, b.fast = upstream.NewOwningSpawner(b.owner), newOwnGoroutine()
 	b.starts = newStartMemory(o.stateDir, b.log)
 	dial := o.dial
 	if dial == nil {

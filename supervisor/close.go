@@ -149,6 +149,7 @@ func (b *Bridge) end() {
 	b.system.Shutdown()
 	b.fast.close()
 	b.spawner.Close()
+	b.owner.Close()
 	b.starts.flush()
 	if err := b.journaling.close(); err != nil {
 		b.log.Error("the journal did not close cleanly: what it holds is checked at the next start", "err", err)

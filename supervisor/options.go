@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"mcpbridge/actors/upstream"
+	"mcpbridge/actors/upstream/own"
 	"mcpbridge/messages"
 	"mcpbridge/supervisor/gateway"
 )
@@ -23,6 +24,7 @@ type options struct {
 	dial        upstream.DialFunc
 	gateway     gateway.Options
 	journaling  journaling
+	ownership   own.Options
 }
 
 // WithStartupWait makes Open wait until every server that is started at once has
@@ -64,3 +66,18 @@ func WithDialer(d upstream.DialFunc) Option { return func(o *options) { o.dial =
 // WithGatewayOptions configures the endpoint: authentication, hosts, origins. An
 // empty Version is what WithVersion says.
 func WithGatewayOptions(g gateway.Options) Option { return func(o *options) { o.gateway = g } }
+
+// WithGuardian gives the path of bridgectl, of this very version: the bridge runs it as its
+// guardian, a process that kills what the bridge started if the bridge itself is killed.
+// Without it Status says what is then not covered. Linux only.
+func WithGuardian(path string) Option { return func(o *options) { o.ownership.Guardian = path } }
+
+// WithAdoption is for programs that start no process but through the bridge: orphans of
+// its servers become children of the program (it turns into a child subreaper), and every
+// child that the bridge did not start is reaped, and killed at the end. Linux only.
+func WithAdoption() Option { return func(o *options) { o.ownership.Adopt = true } }
+
+// WithOwnershipRung keeps the bridge from using anything stronger than this way to own
+// processes: cgroup, subreaper or markers. It is for trying what a system without the
+// stronger ones would do.
+func WithOwnershipRung(rung string) Option { return func(o *options) { o.ownership.Rung = rung } }

@@ -26,6 +26,7 @@ func (b *Bridge) Status() messages.Status {
 		Bridge: messages.BridgeStatus{
 			PID: os.Getpid(), RunID: b.runID, URL: *b.url.Load(), ConfigHash: b.cfg.Hash, Version: b.version,
 			UptimeMS: time.Since(b.began).Milliseconds(), Draining: b.draining.Load(), Counts: snap.Counts,
+			Ownership: b.owner.State(),
 		},
 		Servers: make([]messages.ServerStatus, 0, len(snap.Servers)),
 		Issues:  append(slices.Clone(snap.Issues), b.journaling.issues()...),
@@ -33,6 +34,7 @@ func (b *Bridge) Status() messages.Status {
 	for _, s := range snap.Servers {
 		key := messages.Key{Server: s.Name, Instance: s.Instance}
 		s.InFlight, s.Queued = calls.InFlight[key], calls.Queued[key]
+		ownership(&s, st.Bridge.Ownership)
 		s.Issues, s.Instances = slices.Clone(s.Issues), slices.Clone(s.Instances)
 		if s.LastExit != nil {
 			e := *s.LastExit

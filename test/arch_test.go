@@ -80,13 +80,13 @@ var dependencies = []struct {
 	{"github.com/spf13/pflag", []string{"cmd/bridgectl"}, "the command line is the outermost shell"},
 	{"github.com/prometheus/", []string{"supervisor/metrics"}, "metrics hang on the event hook"},
 	{"github.com/dustin/go-humanize", []string{"cmd/bridgectl", "config"}, "sizes and times for people are read and written at the edges"},
-	{"golang.org/x/sys", []string{"actors/upstream", "supervisor/control", "supervisor/daemon", "cmd/bridgectl", "test/..."}, "system calls belong to the rooms that own processes, sockets and locks"},
+	{"golang.org/x/sys", []string{"actors/upstream", "actors/upstream/own", "supervisor/control", "supervisor/daemon", "cmd/bridgectl", "test/..."}, "system calls belong to the rooms that own processes, sockets and locks"},
 	{"golang.org/x/time", []string{"supervisor", "supervisor/gateway"}, "rates are limited where starts and requests come in"},
 	{"github.com/google/go-cmp", []string{"test/..."}, "tests only"},
 	{"go.uber.org/goleak", []string{"test/..."}, "tests only"},
 	{"pgregory.net/rapid", []string{"test/..."}, "tests only"},
 	{"github.com/rogpeppe/go-internal", []string{"test/..."}, "tests only"},
-	{"os/exec", []string{"actors/upstream", "cmd/bridgectl", "test/..."}, "whoever starts a process must be able to prove it dead"},
+	{"os/exec", []string{"actors/upstream", "actors/upstream/own", "cmd/bridgectl", "test/..."}, "whoever starts a process must be able to prove it dead"},
 }
 
 // pure packages decide and do nothing.
@@ -101,13 +101,14 @@ var arrows = []struct {
 	{[]string{"messages"}, nil, "messages are plain data under everything"},
 	{[]string{"config"}, []string{"messages"}, "configuration is read before anything runs"},
 	{pure, append([]string{"messages"}, pure...), "decisions know data and each other only"},
-	{[]string{"actors/upstream"}, []string{"messages", "config"}, "processes report; they know no actors"},
+	{[]string{"actors/upstream/own"}, []string{"messages"}, "owning processes needs to know nothing of what they are for; the guardian is made of it"},
+	{[]string{"actors/upstream"}, []string{"messages", "config", "actors/upstream/own"}, "processes report; they know no actors"},
 	{[]string{"actors"}, []string{"messages", "config", "actors/..."}, "actors know nothing of who supervises or shows them"},
 	{[]string{"supervisor/gateway", "supervisor/journal"}, []string{"messages", "config"}, "they know the bridge by the interfaces of messages"},
-	{[]string{"supervisor"}, []string{"messages", "config", "actors", "actors/upstream", "supervisor/gateway", "supervisor/journal"}, "the bridge is assembled here"},
+	{[]string{"supervisor"}, []string{"messages", "config", "actors", "actors/upstream", "actors/upstream/own", "supervisor/gateway", "supervisor/journal"}, "the bridge is assembled here"},
 	{[]string{"supervisor/metrics", "supervisor/demo"}, []string{"messages", "config", "supervisor"}, "they hang on the public API"},
 	{[]string{"supervisor/control", "supervisor/daemon"}, []string{"messages", "config", "supervisor/..."}, "they use the bridge, never its actors"},
-	{[]string{"cmd/..."}, []string{"messages", "config", "supervisor/...", "cmd/..."}, "the command line uses the bridge as anybody would; only the guardian and stdio start processes"},
+	{[]string{"cmd/..."}, []string{"messages", "config", "supervisor/...", "cmd/...", "actors/upstream/own"}, "the command line uses the bridge as anybody would; only the guardian, which is a verb of it, and stdio deal with processes"},
 	{[]string{"test/..."}, []string{"..."}, "tests look everywhere"},
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"mcpbridge/actors/upstream/own"
 	"mcpbridge/messages"
 )
 
@@ -19,7 +20,7 @@ import (
 //	      kill the group, drain the pipes, reap, prove the tree dead ──► done
 type child struct {
 	cmd     *exec.Cmd
-	markers [][]byte
+	tree    *own.Tree
 	spawner *Spawner
 	stdin   *os.File
 	stdout  *pipeReader
@@ -53,7 +54,7 @@ type stopPlan struct {
 const killProof = 2 * time.Second
 
 // startChild starts the program with pipes of its own. On success run must be called.
-func startChild(sp *Spawner, path string, args []string, cwd string, env environment) (*child, error) {
+func startChild(sp *Spawner, gen uint64, path string, args []string, cwd string, env environment, limits own.Limits) (*child, error) {
 	var files []*os.File
 	pipe := func() (r, w *os.File, err error) {
 		r, w, err = os.Pipe()
@@ -76,16 +77,16 @@ func startChild(sp *Spawner, path string, args []string, cwd string, env environ
 			return nil, fmt.Errorf("pipe: %w", err)
 		}
 	}
-	cmd := &exec.Cmd{Path: path, Args: args, Env: env.list(), Dir: cwd,
-		Stdin: inR, Stdout: outW, Stderr: errW, SysProcAttr: sysProcAttr()}
-	if err := sp.start(cmd); err != nil {
+	cmd := &exec.Cmd{Path: path, Args: args, Env: env.list(), Dir: cwd, Stdin: inR, Stdout: outW, Stderr: errW}
+	tree, err := sp.start(birth{cmd, gen, env.markers(), limits})
+	if err != nil {
 		closeAll()
 		return nil, err
 	}
 	for _, f := range []*os.File{inR, outW, errW} {
 		_ = f.Close()
 	}
-	return &child{cmd: cmd, markers: env.markers(), spawner: sp, stdin: inW,
+	return &child{cmd: cmd, tree: tree, spawner: sp, stdin: inW,
 		stdout: &pipeReader{f: outR}, stderr: &pipeReader{f: errR},
 		wake: make(chan struct{}, 1), dead: make(chan struct{}), reaped: make(chan struct{}), done: make(chan struct{})}, nil
 }
@@ -114,7 +115,6 @@ func (c *child) stop(l messages.Ladder, cause, late string) {
 		c.late = late
 	}
 	c.mu.Unlock()
-	c.closeStdin()
 	select {
 	case c.wake <- struct{}{}:
 	default:
@@ -149,6 +149,7 @@ func (c *child) run(onEnd func()) {
 	c.mu.Lock()
 	c.treeUp = !proven
 	c.mu.Unlock()
+	c.tree.Done(proven)
 }
 
 // watch turns the death of the leader into an event, then reaps it. Where the
@@ -158,7 +159,7 @@ func (c *child) watch() {
 	if observesDeath {
 		awaitDeath(c.pid())
 		c.died()
-		killGroup(c.cmd.Process)
+		c.tree.Kill()
 		close(c.dead)
 		c.signals.Lock()
 		_ = c.cmd.Wait()
@@ -166,9 +167,10 @@ func (c *child) watch() {
 	} else {
 		_ = c.cmd.Wait()
 		c.died()
-		killGroup(c.cmd.Process)
+		c.tree.Kill()
 		close(c.dead)
 	}
+	c.tree.Reaped()
 	c.mu.Lock()
 	c.state = c.cmd.ProcessState
 	c.mu.Unlock()
@@ -182,7 +184,7 @@ func (c *child) died() {
 }
 
 // signal signals the group unless the leader is dead already.
-func (c *child) signal(f func(*os.Process)) {
+func (c *child) signal(f func()) {
 	c.signals.Lock()
 	defer c.signals.Unlock()
 	select {
@@ -195,7 +197,7 @@ func (c *child) signal(f func(*os.Process)) {
 		c.cause = c.late
 	}
 	c.mu.Unlock()
-	f(c.cmd.Process)
+	f()
 }
 
 // climb goes through the ladder until the leader is dead; false means that it
@@ -203,7 +205,7 @@ func (c *child) signal(f func(*os.Process)) {
 func (c *child) climb() bool {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	var termed, killed bool
+	var noted, termed, killed bool
 	var giveUp time.Time
 	for {
 		c.mu.Lock()
@@ -211,6 +213,11 @@ func (c *child) climb() bool {
 		c.mu.Unlock()
 		next := time.Hour
 		if plan != nil {
+			if !noted {
+				noted = true
+				c.tree.Note() // who is about to lose its parents
+				c.closeStdin()
+			}
 			now := time.Now()
 			switch {
 			case killed:
@@ -220,12 +227,14 @@ func (c *child) climb() bool {
 				next = giveUp.Sub(now)
 			case !now.Before(plan.kill):
 				killed, giveUp = true, now.Add(plan.proof)
-				c.signal(killGroup)
+				c.tree.Note()
+				c.signal(c.tree.Kill)
 				next = plan.proof
 			case !now.Before(plan.term):
 				if !termed {
 					termed = true
-					c.signal(terminateGroup)
+					c.tree.Note()
+					c.signal(c.tree.Terminate)
 				}
 				next = plan.kill.Sub(now)
 			default:
@@ -258,7 +267,7 @@ func (c *child) prove() bool {
 			reaped = true
 		case <-time.After(time.Until(deadline)):
 		}
-		if reaped && killSurvivors(c.pid(), c.markers) == 0 {
+		if reaped && c.tree.Sweep() == 0 {
 			return true
 		}
 		if !time.Now().Before(deadline) {

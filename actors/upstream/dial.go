@@ -112,7 +112,7 @@ func (d *dialer) stdio(ctx context.Context) (*peer, messages.Listing, *Failure) 
 		if ctx.Err() != nil {
 			return nil, messages.Listing{}, &Failure{messages.Exit{Stage: messages.StageSpawn, Reason: "the start was cancelled"}}
 		}
-		c, err := startChild(d.o.Spawner, path, append([]string{s.Command}, s.Args...), s.Cwd, env)
+		c, err := startChild(d.o.Spawner, d.o.Gen, path, append([]string{s.Command}, s.Args...), s.Cwd, env, Limits(s))
 		if err != nil {
 			return nil, messages.Listing{}, spawnFailure(startError(err, path, s.Cwd))
 		}

@@ -7,14 +7,15 @@ import (
 	"strconv"
 	"strings"
 
+	"mcpbridge/actors/upstream/own"
 	"mcpbridge/config"
 )
 
 // The marks that every process of a bridge carries. With both, what escaped its
 // process group is still found.
 const (
-	envRun = "MCPBRIDGE_RUN"
-	envGen = "MCPBRIDGE_GEN"
+	envRun = own.RunVar
+	envGen = own.GenVar
 )
 
 // baseEnv is what a server gets of the bridge's own environment without asking.

@@ -174,12 +174,19 @@ func (r *rig) marked() []string {
 	for _, d := range dirs {
 		env, err := os.ReadFile("/proc/" + d.Name() + "/environ")
 		if err == nil && bytes.Contains(env, []byte(envRun+"="+r.o.RunID+"\x00")) {
-			if state, _, ok := procStat(d.Name()); ok && state != 'Z' {
+			if running(d.Name()) {
 				out = append(out, d.Name())
 			}
 		}
 	}
 	return out
+}
+
+// running reports whether a process is there and no zombie.
+func running(pid string) bool {
+	b, err := os.ReadFile("/proc/" + pid + "/stat")
+	rest := b[bytes.LastIndexByte(b, ')')+1:]
+	return err == nil && len(rest) > 1 && rest[1] != 'Z' && rest[1] != 'X'
 }
 
 func (r *rig) noneLeft() {

@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+
+	"mcpbridge/actors/upstream/own"
 )
 
 // commandError says why a command cannot be started and what to do about it. It is
@@ -149,6 +151,8 @@ func startError(err error, path, cwd string) error {
 			hint: "create the directory or change cwd", err: err}
 	}
 	switch {
+	case own.IsLimits(err):
+		return &commandError{reason: err.Error(), hint: "change or remove the entry under limits", err: err}
 	case errors.Is(err, fs.ErrNotExist):
 		return &commandError{reason: path + " is there, but the interpreter in its first line is not",
 			hint: "correct the #! line or give the interpreter as command", err: err}

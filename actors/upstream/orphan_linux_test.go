@@ -28,7 +28,7 @@ func TestChildDiesWithAKilledBridge(t *testing.T) {
 	}
 	// The ending of other threads must not have touched it.
 	time.Sleep(100 * time.Millisecond)
-	if state, _, ok := procStat(strconv.Itoa(pid)); !ok || state == 'Z' {
+	if !running(strconv.Itoa(pid)) {
 		t.Error("the server died before its bridge")
 	}
 	_ = cmd.Process.Kill()

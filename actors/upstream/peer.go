@@ -20,9 +20,8 @@
 // before the leader is reaped, the pipe is read until it would block, and Done
 // means that nothing of the tree is alive, or that Exit.TreeAlive says so.
 //
-// On Linux processes that left the group are found by the marks in their
-// environment, and the kernel kills a child whose bridge dies. Elsewhere on unix
-// neither holds; on Windows only the process itself is ended.
+// Whatever it starts, and wherever that hides, is held by package own, which says what
+// each system can promise.
 package upstream
 
 import (

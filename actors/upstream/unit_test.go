@@ -303,7 +303,7 @@ func TestSpawnerRefusesAfterClose(t *testing.T) {
 	s := NewSpawner()
 	s.Close()
 	s.Close()
-	if err := s.start(nil); !errors.Is(err, errSpawnerClosed) {
+	if _, err := s.start(birth{}); !errors.Is(err, errSpawnerClosed) {
 		t.Errorf("got %v", err)
 	}
 }

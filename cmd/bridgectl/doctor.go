@@ -19,15 +19,18 @@ import (
 
 // diagnosis is `doctor -o json`.
 type diagnosis struct {
-	OK       bool             `json:"ok"`
-	Version  string           `json:"version"`
-	Go       string           `json:"go"`
-	OS       string           `json:"os"`
-	Arch     string           `json:"arch"`
-	Checks   []check          `json:"checks"`
-	Programs []program        `json:"programs"`
-	Servers  []serverCare     `json:"servers"`
-	Issues   []messages.Issue `json:"issues"`
+	OK       bool         `json:"ok"`
+	Version  string       `json:"version"`
+	Go       string       `json:"go"`
+	OS       string       `json:"os"`
+	Arch     string       `json:"arch"`
+	Checks   []check      `json:"checks"`
+	Programs []program    `json:"programs"`
+	Servers  []serverCare `json:"servers"`
+	// Processes is how processes are owned: by the bridge that runs, else by one that would
+	// be started from here.
+	Processes messages.Ownership `json:"processes"`
+	Issues    []messages.Issue   `json:"issues"`
 }
 
 type check struct {
@@ -47,6 +50,7 @@ type program struct {
 type serverCare struct {
 	Name      string   `json:"name"`
 	Transport string   `json:"transport"`
+	Rung      string   `json:"rung"`    // cgroup, subreaper, markers, group or job; "" for remote servers
 	Command   string   `json:"command"` // the program found, "" for remote servers
 	Ownership []string `json:"ownership"`
 }
@@ -116,8 +120,16 @@ func (a *app) diagnose(load config.LoadOptions) diagnosis {
 		read := orElse(strings.Join(cfg.Files, ", "), "no file; `bridgectl config init -w` writes "+orElse(load.UserFile(), "one"))
 		add("configuration", true, "%s", read)
 		d.Issues = append(d.Issues, cfg.Issues...)
+	}
+	var whose string
+	if d.Processes, whose, err = a.processes(path, cfg); err != nil {
+		add("processes", false, "%v", err)
+	} else {
+		add("processes", d.Processes.Guardian != "down", "%s: %s", whose, ownershipLine(d.Processes))
+	}
+	if cfg != nil {
 		for _, s := range cfg.Servers {
-			d.Servers = append(d.Servers, care(s))
+			d.Servers = append(d.Servers, care(s, d.Processes))
 		}
 	}
 	for _, name := range []string{"node", "npx", "uv", "uvx", "python3", "docker"} {
@@ -197,39 +209,4 @@ func findProgram(name string) program {
 		p.Version, _, _ = strings.Cut(strings.TrimSpace(string(out)), "\n")
 	}
 	return p
-}
-
-// care is what this system lets the bridge promise about a server's processes.
-func care(s config.Server) serverCare {
-	c := serverCare{Name: s.Name, Transport: string(s.Type)}
-	if s.Err != nil {
-		c.Ownership = []string{"none: the entry is broken"}
-		return c
-	}
-	if s.Remote() {
-		c.Ownership = []string{"none: the server runs elsewhere; a call that timed out may still run there"}
-		return c
-	}
-	if path, err := exec.LookPath(s.Command); err == nil {
-		c.Command = path
-	} else {
-		c.Command = s.Command + " (not found)"
-	}
-	switch runtime.GOOS {
-	case "linux":
-		c.Ownership = []string{
-			"a process group of its own, which is stopped and killed as a whole",
-			"descendants that left the group are found by marks in their environment and killed with it",
-			"the next start waits until the whole tree is proven dead",
-			"when the bridge itself is killed, the system kills the process it started; descendants end by the end of stdin, or stay",
-		}
-	case "windows":
-		c.Ownership = []string{"the process itself is stopped and killed; descendants that ignore the end of stdin may stay"}
-	default:
-		c.Ownership = []string{
-			"a process group of its own, which is stopped and killed as a whole",
-			"when the bridge itself is killed, servers end by the end of their stdin; those that ignore it stay",
-		}
-	}
-	return c
 }

@@ -163,6 +163,7 @@ in the state directory.
 	add("use", a.statusCmd(), a.toolsCmd(), a.callCmd(), a.callsCmd(), a.cancelCmd(), a.logsCmd(), a.eventsCmd())
 	add("operate", a.operateCmds()...)
 	add("operate", a.waitCmd())
+	root.AddCommand(a.guardCmd())
 	add("setup", a.configCmd(), a.doctorCmd(), a.versionCmd(), a.manCmd())
 	root.SetHelpCommandGroupID("setup")
 	root.SetCompletionCommandGroupID("setup")

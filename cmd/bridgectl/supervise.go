@@ -69,6 +69,7 @@ func (a *app) supervise(o daemon.Options, dryRun bool) error {
 	if o.Executable, err = os.Executable(); err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
+	o.Guardian, o.Alone = o.Executable, true
 	o.Version, o.Env, o.Stderr = buildVersion(), a.env, a.stderr
 	if dryRun {
 		plan, err := daemon.Prepare(o)

@@ -133,9 +133,9 @@ func (d *daemon) start(ctx context.Context, handler slog.Handler) (err error) {
 		}
 	}
 	collector := metrics.New(metrics.Options{Version: d.o.Version})
-	d.bridge, err = supervisor.Open(context.WithoutCancel(ctx), d.plan.Config,
+	d.bridge, err = supervisor.Open(context.WithoutCancel(ctx), d.plan.Config, append(d.ownership(),
 		supervisor.WithLogHandler(handler), supervisor.WithStateDir(d.plan.StateDir), supervisor.WithVersion(d.o.Version),
-		supervisor.WithURL(d.plan.URL), supervisor.WithEventHook(collector.Observe), supervisor.WithGatewayOptions(gw))
+		supervisor.WithURL(d.plan.URL), supervisor.WithEventHook(collector.Observe), supervisor.WithGatewayOptions(gw))...)
 	if err != nil {
 		return errors.Join(err, tcp.Close(), unix.Close())
 	}
@@ -149,6 +149,18 @@ func (d *daemon) start(ctx context.Context, handler slog.Handler) (err error) {
 	}()
 	d.control = control.Serve(unix, d.controlOptions(time.Now()))
 	return nil
+}
+
+// ownership says how processes are held on to.
+func (d *daemon) ownership() []supervisor.Option {
+	opts := []supervisor.Option{supervisor.WithGuardian(d.o.Guardian)}
+	if rung, ok := d.o.Env(supervisor.OwnershipVar); ok {
+		opts = append(opts, supervisor.WithOwnershipRung(rung))
+	}
+	if d.o.Alone {
+		opts = append(opts, supervisor.WithAdoption())
+	}
+	return opts
 }
 
 // listen opens the TCP listener, with TLS where it is configured.

@@ -23,6 +23,8 @@ type Options struct {
 	TrustProject bool
 	Demo         bool   // the embedded demo server instead of a configuration
 	Executable   string // path of this binary, for Demo
+	Guardian     string // path of bridgectl, which becomes the guardian; "" = none
+	Alone        bool   // this process is the daemon's alone: every child of it is the bridge's
 
 	Listen    string // "" = the configuration's
 	StateDir  string // "" = the user's default

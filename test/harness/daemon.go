@@ -24,6 +24,7 @@ type Options struct {
 	Args   []string // more arguments of supervise
 	Env    []string // more environment
 	Listen string   // default 127.0.0.1:0
+	Wrap   []string // a command that changes its own process and then becomes what follows it
 }
 
 // Daemon is a running `bridgectl supervise`.
@@ -84,7 +85,8 @@ func Launch(t testing.TB, o Options) *Daemon {
 	if o.Config != nil {
 		args = append(args, "-c", d.WriteConfig(t, "bridge.yaml", o.Config))
 	}
-	d.cmd = exec.Command(d.binary(t), append(args, o.Args...)...)
+	line := slices.Concat(o.Wrap, []string{d.binary(t)}, args, o.Args)
+	d.cmd = exec.Command(line[0], line[1:]...)
 	d.cmd.Dir, d.cmd.Env, d.cmd.Stderr = d.Work, d.Env(o.Env...), d.stderr
 	d.cmd.WaitDelay = 2 * time.Second // a grandchild may hold stderr
 	if err := d.cmd.Start(); err != nil {
@@ -224,6 +226,10 @@ func (d *Daemon) cleanup(t testing.TB) {
 			t.Errorf("left behind: %s", p)
 			p.Kill()
 		}
+	}
+	var guardians []Proc
+	if !poll(5*time.Second, func() bool { guardians = d.Guardians(); return len(guardians) == 0 }) {
+		t.Errorf("guardians of an ended daemon: %v", guardians)
 	}
 	checkRace(t, d.Stderr())
 	if t.Failed() {

@@ -12,6 +12,9 @@ import (
 // Marker is the environment variable that every process of a bridge carries.
 const Marker = "MCPBRIDGE_RUN"
 
+// guardVerb is how a guardian is told from any other bridgectl.
+const guardVerb = "guard-processes"
+
 // Proc is a process as /proc shows it. Started tells it from a later process with
 // the same id.
 type Proc struct {
@@ -89,6 +92,29 @@ func Marked(runID string) []Proc {
 				out = append(out, p)
 				break
 			}
+		}
+	}
+	return out
+}
+
+// Named lists the live processes with this text in their command line.
+func Named(text string) []Proc {
+	var out []Proc
+	for _, p := range Processes() {
+		if strings.Contains(p.Cmd, text) && p.PID != os.Getpid() {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// Guardians lists the live guardians of the daemons of this world.
+func (w *World) Guardians() []Proc {
+	var out []Proc
+	for _, p := range Named(guardVerb) {
+		env, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.PID), "environ"))
+		if err == nil && bytes.Contains(append(env, 0), []byte("TMPDIR="+filepath.Join(w.Home, "tmp")+"\x00")) {
+			out = append(out, p)
 		}
 	}
 	return out

@@ -54,6 +54,15 @@
 //	-grandchild           start a child that holds stdout and stderr open and sleeps
 //	-setsid               ... in a session of its own
 //	-stderr TEXT          say this on stderr first
+//	-escape LIST          start sleepers that are hard to find, deaf to SIGTERM, holding stdout:
+//	                      child, nohup (a group of its own), setsid (a session of its own),
+//	                      double (that, and orphaned), bare (setsid, no environment), lost
+//	                      (double, no environment)
+//	-bomb N               start N sleepers as fast as can be; says on stderr how many there are
+//	-hog N                take N MiB of memory; says so on stderr
+//	-report FILE          write descriptors, limits and rights of this process, as JSON
+//	-endings FILE         append eof, term and saved as they come
+//	-end-work D           ... with D of work between eof and saved
 //	-stderr-flood N       write N bytes of lines to stderr at once (-1: without end)
 //
 // The stream:
@@ -128,11 +137,14 @@ func run(o *options) error {
 	if o.wrap {
 		return wrapSelf()
 	}
-	if o.sleeper {
-		sleepForever()
-	}
 	if o.ignoreTerm {
 		signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	}
+	if o.sleeper {
+		if o.escape == "" {
+			sleepForever()
+		}
+		return startEscapes(o) // the one between that orphans it
 	}
 	if o.stderr != "" {
 		fmt.Fprintln(os.Stderr, o.stderr)
@@ -149,6 +161,9 @@ func run(o *options) error {
 		if err := startGrandchild(o.setsid); err != nil {
 			return err
 		}
+	}
+	if err := misbehave(o); err != nil {
+		return err
 	}
 	s := &server{o: o, tools: toolTable(o), cancels: map[string]func(){}}
 	if o.witness != "" {

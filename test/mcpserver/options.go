@@ -23,6 +23,10 @@ type options struct {
 	grandchild, setsid    bool
 	stderr                string
 	stderrFlood           int64
+	escape, endings       string
+	report                string
+	bomb, hog             int
+	endWork               time.Duration
 
 	banner, bom, crlf, blanks, split bool
 	stopReading                      int
@@ -100,6 +104,12 @@ func (o *options) register(fs *flag.FlagSet) {
 	fs.BoolVar(&o.grandchild, "grandchild", false, "start a child that holds stdout and stderr open")
 	fs.BoolVar(&o.setsid, "setsid", false, "... in a session of its own")
 	fs.StringVar(&o.stderr, "stderr", "", "say this `TEXT` on stderr first")
+	fs.StringVar(&o.escape, "escape", "", "start sleepers that are hard to find (comma-separated): child, setsid, double, nohup, bare, lost")
+	fs.IntVar(&o.bomb, "bomb", 0, "start `N` sleepers as fast as can be, and say on stderr how many there are")
+	fs.IntVar(&o.hog, "hog", 0, "take `N` MiB of memory, and say so on stderr")
+	fs.StringVar(&o.report, "report", "", "write descriptors, limits and rights of this process to `FILE`")
+	fs.StringVar(&o.endings, "endings", "", "append eof, term and saved to `FILE` as they come")
+	fs.DurationVar(&o.endWork, "end-work", 0, "... with so much work between eof and saved")
 	fs.Int64Var(&o.stderrFlood, "stderr-flood", 0, "write `N` bytes to stderr at once (-1: without end)")
 
 	fs.BoolVar(&o.banner, "banner", false, "a line that is no JSON before anything else")

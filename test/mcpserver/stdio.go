@@ -86,6 +86,7 @@ func serveStdio(s *server, in io.Reader, out io.Writer) error {
 			}
 		}
 		if err != nil {
+			s.ending()
 			if s.o.ignoreEOF {
 				sleepForever()
 			}
