@@ -41,19 +41,19 @@ type CheckedServer struct {
 func Check(o CheckOptions) CheckReport {
 	report := CheckReport{Servers: []CheckedServer{}, Issues: []messages.Issue{}}
 	if len(o.Files) == 0 {
-		report.add(o.Load, o.Resolve)
+		report.add(o.Load, o.Resolve, false)
 	}
 	for _, f := range o.Files {
 		one := o.Load
 		one.File = f
-		report.add(one, o.Resolve)
+		report.add(one, o.Resolve, true)
 	}
 	report.Valid = !slices.ContainsFunc(report.Issues, func(i messages.Issue) bool { return i.Severity == messages.SeverityError })
 	return report
 }
 
-func (r *CheckReport) add(o LoadOptions, resolve bool) {
-	l := &loader{env: o.environment(), resolve: resolve, cfg: Default(), top: &decoder{at: map[string]value{}}}
+func (r *CheckReport) add(o LoadOptions, resolve, every bool) {
+	l := &loader{env: o.environment(), resolve: resolve, cfg: Default(), top: &decoder{at: map[string]value{}}, all: every}
 	cfg, err := l.run(o)
 	if err != nil {
 		var fe *FileError // run returns no other kind

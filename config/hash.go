@@ -20,7 +20,7 @@ func (c *Config) hash() string {
 	h.Servers = slices.Clone(c.Servers)
 	for i := range h.Servers {
 		s := &h.Servers[i]
-		s.Source, s.Secrets, s.Written, s.Origins, s.Layer = "", nil, nil, nil, ""
+		s.Source, s.Secrets, s.Written, s.Origins, s.Notes, s.Layer = "", nil, nil, nil, nil, ""
 		if s.Err != nil {
 			s.Err = &messages.Issue{Message: s.Err.Message}
 		}

@@ -43,6 +43,9 @@ func shownReference(r *reference) string {
 	if r.hasDef && r.def != "" {
 		return "${" + r.name + ":-" + mask + "}"
 	}
+	if r.runs {
+		return "${cmd:" + mask + "}"
+	}
 	return r.raw
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -94,10 +95,9 @@ func badName(name string) string {
 	return ""
 }
 
-// serverObject is the table of an entry's keys.
-func (d *decoder) serverObject(v value, s *Server, w *Written) {
-	var oldReadOnly *bool
-	d.object(v, map[string]func(value){
+// serverReaders is the table of an entry's keys.
+func (d *decoder) serverReaders(s *Server, w *Written, oldReadOnly **bool) map[string]func(value) {
+	return map[string]func(value){
 		"type":        wordInto(d, &s.Type, Stdio, HTTP, SSE),
 		"command":     d.commandInto(&w.Command),
 		"args":        d.textsInto(&w.Args),
@@ -113,7 +113,7 @@ func (d *decoder) serverObject(v value, s *Server, w *Written) {
 			var b bool
 			n := len(d.issues)
 			if d.boolInto(&b)(v); len(d.issues) == n {
-				oldReadOnly = &b
+				*oldReadOnly = &b
 			}
 		},
 		"effects": func(v value) { s.Effects = d.effects(v) },
@@ -136,7 +136,22 @@ func (d *decoder) serverObject(v value, s *Server, w *Written) {
 		"health": func(v value) {
 			d.object(v, map[string]func(value){"probe_every": d.durationInto(&s.Health.ProbeEvery), "failures": d.intInto(&s.Health.Failures)})
 		},
-	})
+	}
+}
+
+// serverKeySet has the keys that an entry may have.
+var serverKeySet = sync.OnceValue(func() map[string]bool {
+	out := map[string]bool{}
+	for k := range new(decoder).serverReaders(new(Server), new(Written), new(*bool)) {
+		out[k] = true
+	}
+	return out
+})
+
+// serverObject reads the keys of an entry.
+func (d *decoder) serverObject(v value, s *Server, w *Written) {
+	var oldReadOnly *bool
+	d.object(v, d.serverReaders(s, w, &oldReadOnly))
 	d.readOnly(oldReadOnly, s)
 	d.inactive(s)
 	if at, ok := d.at["tools.allow"]; ok && len(s.Allow) == 0 && at.node.Kind == yaml.SequenceNode {
