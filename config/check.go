@@ -53,7 +53,8 @@ func Check(o CheckOptions) CheckReport {
 }
 
 func (r *CheckReport) add(o LoadOptions, resolve, every bool) {
-	l := &loader{env: o.environment(), resolve: resolve, cfg: Default(), top: &decoder{at: map[string]value{}}, all: every}
+	l := newLoader(o, resolve)
+	l.all = every
 	cfg, err := l.run(o)
 	if err != nil {
 		var fe *FileError // run returns no other kind

@@ -22,12 +22,16 @@ type document struct {
 
 	// What stands below is for another tool's file, whose root was replaced by one in our
 	// words (translate).
-	dialect *dialect              // nil: our own format
-	paths   map[*yaml.Node]string // where a node stands in the file
-	notes   map[*yaml.Node]string // how a value was understood
-	said    map[*yaml.Node][]found
-	general []found
+	dialect  *dialect              // nil: our own format
+	paths    map[*yaml.Node]string // where a node stands in the file
+	notes    map[*yaml.Node]string // how a value was understood
+	said     map[*yaml.Node][]found
+	general  []found
+	approved []approval
 }
+
+// approval is a tool that the user of another tool has allowed once and for all.
+type approval struct{ server, tool, key string }
 
 // value is one node with everything that a message about it needs.
 type value struct {

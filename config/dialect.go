@@ -121,12 +121,17 @@ func recognise(file string, f format, root *yaml.Node, loads bool) *dialect {
 		return nil
 	}
 	path := strings.ToLower(filepath.ToSlash(absolute(file)))
+	var best *dialect
+	longest := 0
 	for _, d := range dialects {
 		for _, end := range d.files {
-			if end = strings.ToLower(end); strings.HasSuffix(path, "/"+end) {
-				return d
+			if len(end) > longest && strings.HasSuffix(path, "/"+strings.ToLower(end)) {
+				best, longest = d, len(end)
 			}
 		}
+	}
+	if best != nil {
+		return best
 	}
 	base := strings.ToLower(filepath.Base(file))
 	words := nameWord.FindAllString(strings.TrimSuffix(base, filepath.Ext(base)), -1)

@@ -19,6 +19,8 @@ type LoadOptions struct {
 	TrustProject bool                        // --trust-project: the project layer is the operator's own word
 	Env          func(string) (string, bool) // nil = the process environment
 	Home         string                      // "" = $HOME
+
+	text []byte // what File holds, where it is no file
 }
 
 // Load reads the layers, checks them and resolves what they say. It starts nothing
@@ -29,8 +31,11 @@ type LoadOptions struct {
 // only given for a LoadOptions.File that cannot be read or parsed; the Config is
 // nil then.
 func Load(o LoadOptions) (*Config, error) {
-	l := &loader{env: o.environment(), resolve: true, cfg: Default(), top: &decoder{at: map[string]value{}}}
-	return l.run(o)
+	return newLoader(o, true).run(o)
+}
+
+func newLoader(o LoadOptions, resolve bool) *loader {
+	return &loader{env: o.environment(), resolve: resolve, cfg: Default(), top: &decoder{at: map[string]value{}}}
 }
 
 // loader carries one reading of the configuration.

@@ -50,11 +50,11 @@ func shownReference(r *reference) string {
 }
 
 func maskArg(args []string, i int) string {
-	secret := argSecret(args, i)
-	if secret == "" {
-		return args[i]
+	out := args[i]
+	for _, secret := range argSecrets(args, i) {
+		out = strings.Replace(out, secret, maskText(secret), 1)
 	}
-	return strings.Replace(args[i], secret, maskText(secret), 1)
+	return out
 }
 
 // maskURL hides user info, query values and the fragment; what is a reference stays.

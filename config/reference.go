@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -94,7 +95,7 @@ func parseReference(raw string) (*reference, error) {
 	}
 	name, def, hasDef := strings.Cut(strings.TrimPrefix(body, "env:"), ":-")
 	if !refName.MatchString(name) {
-		return nil, fmt.Errorf("%s is not a reference: write ${NAME}, ${NAME:-default}, ${env:NAME} or ${file:/path}, or $${ for a literal ${", quote("${"+name+"}"))
+		return nil, errors.New("a ${…} here is no reference: write ${NAME}, ${NAME:-default}, ${env:NAME} or ${file:/path}, or $${ for a literal ${")
 	}
 	if strings.Contains(def, "${") {
 		return nil, fmt.Errorf("the default of ${%s:-…} holds another reference; a default is plain text", name)

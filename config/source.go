@@ -68,7 +68,7 @@ var projectJSON = []string{"mcp.json", ".mcp.json", "mcp_servers.json"}
 // sources lists the places to read, lowest precedence first (requirement A6).
 func (o LoadOptions) sources(e environment) []source {
 	if o.File != "" {
-		return []source{{layer: LayerFile, file: o.File, base: baseOf(o.File), trusted: true, must: true, json: true}}
+		return []source{{layer: LayerFile, file: o.File, base: baseOf(o.File), trusted: true, must: true, json: true, text: o.text}}
 	}
 	var out []source
 	if dir := e.userDir(); dir != "" {
@@ -146,7 +146,7 @@ func (s source) parse(data []byte) (*document, *FileError) {
 	}
 	f := formatYAML
 	switch {
-	case s.text != nil:
+	case s.layer == LayerEnv:
 		f = formatJSON
 	case s.json || s.all:
 		f = formatOf(s.file, data)

@@ -20,6 +20,7 @@ type translator struct {
 	doc       *document
 	home      string
 	workspace string
+	cwd       string
 	goos      string
 	noted     map[string]bool // unknown keys that were told
 	entries   []foreignEntry
@@ -40,7 +41,7 @@ func translate(doc *document, d *dialect, env environment, goos string) {
 	if goos == "" {
 		goos = runtime.GOOS
 	}
-	t := &translator{dialect: d, doc: doc, home: env.home, workspace: doc.base, goos: goos, noted: map[string]bool{}}
+	t := &translator{dialect: d, doc: doc, home: env.home, workspace: doc.base, cwd: env.workspace, goos: goos, noted: map[string]bool{}}
 	doc.dialect = d
 	doc.paths, doc.notes, doc.said = map[*yaml.Node]string{}, map[*yaml.Node]string{}, map[*yaml.Node][]found{}
 	if doc.root == nil {

@@ -147,6 +147,9 @@ func (s *entryState) other(f field) {
 	case lost[f.key] != "":
 		if empty := f.node.Kind != yaml.ScalarNode && len(f.node.Content) == 0; !empty && f.node.Value != "false" && f.node.Value != "" || f.node.Kind != yaml.ScalarNode && !empty {
 			s.once(f, "is not carried over: "+lost[f.key])
+			if f.key == "alwaysAllow" || f.key == "autoApprove" {
+				s.approved(f)
+			}
 		}
 	case slices.Contains(ornaments, f.key):
 	default:
@@ -163,6 +166,19 @@ func (s *entryState) other(f field) {
 			msg += "; did you mean " + w + "?"
 		}
 		s.once(f, msg)
+	}
+}
+
+// approved remembers what the tool was told to allow, for an import to propose.
+func (s *entryState) approved(f field) {
+	if f.node.Kind != yaml.SequenceNode {
+		s.doc.approved = append(s.doc.approved, approval{server: s.e.name, tool: "*", key: f.key})
+		return
+	}
+	for _, n := range f.node.Content {
+		if n = resolveAlias(n); n.Kind == yaml.ScalarNode && n.Value != "" {
+			s.doc.approved = append(s.doc.approved, approval{server: s.e.name, tool: n.Value, key: f.key})
+		}
 	}
 }
 

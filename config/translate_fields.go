@@ -132,7 +132,7 @@ func drop(n *yaml.Node, key string, block *yaml.Node) {
 // timeout gives a time its unit: the one that the key or the tool has, else by its
 // size. `config show` says which.
 func (s *entryState) timeout(f field) {
-	ours, unit, why := "call", s.unit, "as "+s.tool+" counts"
+	ours, unit, why := "call", s.unit, ", as "+s.tool+" counts"
 	switch f.key {
 	case "tool_timeout_sec":
 		unit, why = "s", ""
@@ -147,17 +147,13 @@ func (s *entryState) timeout(f field) {
 	s.doc.paths[&n] = f.path
 	if x, err := strconv.ParseFloat(n.Value, 64); n.Kind == yaml.ScalarNode && err == nil {
 		if unit == "" {
-			unit, why = "s", "taken for seconds, because it is below 1000"
+			unit, why = "s", ", because it is below 1000 and no unit is known"
 			if x >= 1000 {
-				unit, why = "ms", "taken for milliseconds, because it is 1000 or more"
+				unit, why = "ms", ", because it is 1000 or more and no unit is known"
 			}
 		}
 		n.Value, n.Tag = strconv.FormatFloat(x, 'f', -1, 64)+unit, "!!str"
-		text := "from " + f.key + ": " + oneWord(f.node.Value)
-		if why != "" {
-			text += ", " + why
-		}
-		s.note(&n, "%s", text)
+		s.note(&n, "from %s: %s (%s%s)", f.key, oneWord(f.node.Value), map[string]string{"s": "seconds", "ms": "milliseconds"}[unit], why)
 	}
 	block := get(s.out, "timeouts")
 	if block == nil {
@@ -182,6 +178,7 @@ func oneWord(v string) string {
 var (
 	bareName  = regexp.MustCompile(`^\$[A-Za-z_][A-Za-z0-9_]*`)
 	braceRef  = regexp.MustCompile(`^\{(env|file):([^{}]+)\}`)
+	pasted    = regexp.MustCompile(`<[A-Za-z][A-Za-z0-9_ -]*>`)
 	sentPlain = regexp.MustCompile(`(^|\s)\$[A-Z_][A-Z0-9_]*$`)
 )
 
@@ -226,6 +223,11 @@ func (s *entryState) references(v value, where, text string) string {
 	if !s.bare && (where == "env" || where == "headers" || where == "url") && sentPlain.MatchString(text) {
 		s.warnf(v, "the text $NAME is passed on as it stands, as %s does too; write ${NAME} to have it replaced", s.tool)
 	}
+	if where == "env" || where == "headers" || where == "url" {
+		if pasted.MatchString(text) {
+			s.warnf(v, "holds a word in <angle brackets>: put the real value in place of it, without the brackets")
+		}
+	}
 	return b.String()
 }
 
@@ -233,8 +235,10 @@ func (s *entryState) references(v value, where, text string) string {
 func (s *entryState) reference(v value, where, raw string) string {
 	body := raw[2 : len(raw)-1]
 	switch body {
-	case "workspaceFolder", "workspaceRoot", "CWD", "cwd":
+	case "workspaceFolder", "workspaceRoot":
 		return literal(s.workspace)
+	case "CWD", "cwd":
+		return literal(s.cwd)
 	case "userHome":
 		return literal(s.home)
 	case "pathSeparator", "/":
