@@ -104,10 +104,14 @@ func formatOf(file string, data []byte) format {
 	if root, err := parseJSON(file, data); err == nil && root != nil && root.Kind != yaml.ScalarNode {
 		return formatJSON
 	}
+	if _, err := parseYAML(file, data); err == nil {
+		return formatYAML
+	}
 	if strings.HasPrefix(strings.TrimLeft(string(data), " \t\r\n"), "{") {
-		if _, err := parseYAML(file, data); err != nil {
-			return formatJSON
-		}
+		return formatJSON
+	}
+	if _, err := parseTOML(file, data); err == nil {
+		return formatTOML
 	}
 	return formatYAML
 }

@@ -132,7 +132,8 @@ func (im *importer) render(c *Config, out *Imported) (string, error) {
 }
 
 func (im *importer) head(out *Imported) []string {
-	lines := []string{fmt.Sprintf("Imported from %s: %s.", out.Tool, filepath.Base(im.doc.file)),
+	lines := []string{"yaml-language-server: $schema=" + SchemaFile,
+		fmt.Sprintf("Imported from %s: %s.", out.Tool, filepath.Base(im.doc.file)),
 		"Check it with `bridgectl config check`."}
 	if len(out.Set) > 0 {
 		lines = append(lines, "What looked like a secret was not copied. Set in the environment of the bridge, or write ${file:/path}:")
