@@ -65,6 +65,9 @@ func decodeServer(name string, v value, layer Layer) *entry {
 	if msg := badName(name); msg != "" {
 		d.errorf(v, "%s", msg)
 	}
+	if lookalike(name) {
+		d.warnf(v, "the name mixes letters of several alphabets that look alike; it is not the name that it seems to be")
+	}
 	if v.merged == nil && isNull(v.node) {
 		v.merged = []field{}
 	}
@@ -89,10 +92,24 @@ func badName(name string) string {
 		return "the name begins or ends with a space"
 	case strings.ContainsFunc(name, unicode.IsControl) || !utf8.ValidString(name):
 		return "the name holds a control character"
+	case strings.ContainsFunc(name, func(r rune) bool { return unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029' }):
+		return "the name holds a character that cannot be seen"
+	case slices.ContainsFunc(strings.FieldsFunc(name, func(r rune) bool { return r == '/' || r == '\\' }), func(p string) bool { return p == "." || p == ".." }):
+		return "the name would not survive in a URL or a path: no . or .. between its slashes"
 	case strings.HasPrefix(name, "/") || strings.HasSuffix(name, "/") || strings.Contains(name, "//") || name == "." || name == "..":
 		return "the name would not survive in a URL: no / at its ends, no //, and not . or .."
 	}
 	return ""
+}
+
+// lookalike reports a name with Latin letters beside those of an alphabet that has
+// letters of the same look.
+func lookalike(name string) bool {
+	latin := strings.ContainsFunc(name, func(r rune) bool { return unicode.Is(unicode.Latin, r) })
+	other := strings.ContainsFunc(name, func(r rune) bool {
+		return unicode.In(r, unicode.Cyrillic, unicode.Greek, unicode.Armenian, unicode.Cherokee)
+	})
+	return latin && other
 }
 
 // serverReaders is the table of an entry's keys.
