@@ -268,12 +268,12 @@ func (l *loader) servers(v value) {
 		}
 		var e *entry
 		if ev.merged == nil && !isNull(f.node) {
-			e = &entry{Server: DefaultServer(), v: ev, doc: v.doc} // not even keys: an issue says so
+			e = &entry{Server: DefaultServer(), v: ev, doc: v.doc, issues: v.doc.said[f.node]} // not even keys: an issue says so
 			e.Name, e.Layer, e.Source, e.Written = f.key, v.doc.layer, ev.where(), &Written{}
 		} else {
-			e = decodeServer(f.key, ev, v.doc.layer)
+			e = decodeServer(f.key, ev, v.doc.layer, v.doc.said[f.node])
 		}
-		e.issues = slices.Concat(v.doc.said[f.node], broken, e.issues)
+		e.issues = slices.Concat(broken, e.issues)
 		e.noteHow()
 		if f.dup {
 			e.problem("", messages.SeverityError, "two entries have this name, so neither counts; rename one")

@@ -56,9 +56,10 @@ func excludes(key string, own []field) bool {
 	return other != "" && slices.ContainsFunc(own, func(f field) bool { return f.key == other })
 }
 
-// decodeServer reads one entry. own has the entry's keys, with the defaults merged in.
-func decodeServer(name string, v value, layer Layer) *entry {
-	d := &decoder{server: name, at: map[string]value{}}
+// decodeServer reads one entry, with the defaults merged in. said is what was found in it
+// before.
+func decodeServer(name string, v value, layer Layer, said []found) *entry {
+	d := &decoder{server: name, at: map[string]value{}, issues: slices.Clone(said)}
 	s := DefaultServer()
 	s.Name, s.Layer, s.Source = name, layer, v.where()
 	e := &entry{v: v, doc: v.doc}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -81,6 +82,8 @@ func (t *translator) warn(n *yaml.Node, path, format string, args ...any) {
 func (t *translator) fail(n *yaml.Node, path, format string, args ...any) {
 	t.say(&t.doc.general, n, path, messages.SeverityError, "", format, args...)
 }
+
+var schemeOf = regexp.MustCompile(`^[a-z]+://`)
 
 // serverKeys hold servers, those that win a clash of names first.
 var serverKeys = []string{"mcp_servers", "mcpServers", "servers", "mcp.servers", "mcp", "context_servers"}
@@ -173,6 +176,11 @@ func (t *translator) array(n *yaml.Node, path string) {
 // tools themselves, and of two places the one that comes first in serverKeys.
 func (t *translator) add(name string, key, n *yaml.Node, path string) {
 	e := foreignEntry{name: name, key: key, node: n, path: path}
+	if plain := strings.Trim(schemeOf.ReplaceAllString(name, ""), "/"); plain != name && badName(plain) == "" && schemeOf.MatchString(name) {
+		// A name is part of addresses here, and // does not survive in one.
+		t.say(&e.issue, key, path, messages.SeverityWarning, plain, "this server is called %s here", quote(plain))
+		e.name, name = plain, plain
+	}
 	for i := range t.entries {
 		old := &t.entries[i]
 		if old.name != name {

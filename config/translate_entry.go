@@ -36,7 +36,7 @@ var aliases = map[string]string{
 var ornaments = []string{
 	"description", "name", "title", "icon", "iconPath", "dev", "gallery", "version", "displayName", "display_name", "bundled", "source",
 	"registry", "persistent", "directTools", "watchPaths", "$schema", "comment", "_comment", "//", "note", "notes", "author", "homepage",
-	"tags", "category", "id", "isActive", "config", "instructions", "serverInstructions", "chatMenu",
+	"tags", "category", "id", "config", "instructions", "serverInstructions", "chatMenu",
 }
 
 // lost are keys that mean something there and nothing here, and what to do instead.
@@ -71,6 +71,10 @@ func (t *translator) entry(e *foreignEntry) *yaml.Node {
 		return nil
 	}
 	s.finish()
+	if t.name == "zed" && get(e.node, "command") == nil && get(e.node, "url") == nil && get(e.node, "settings") != nil {
+		t.warn(e.key, e.path, "left out: an extension of the editor starts this server; add it with its command to use it here")
+		return nil
+	}
 	return s.out
 }
 
@@ -117,7 +121,7 @@ func (s *entryState) field(f field) {
 		s.url(f)
 	case "type":
 		s.kind(f.value)
-	case "enabled", "disabled":
+	case "enabled", "disabled", "isActive":
 		s.enabled(f)
 	case "allow", "deny":
 		s.tools(key, f)

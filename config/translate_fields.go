@@ -71,7 +71,7 @@ func (s *entryState) enabled(f field) {
 		set(s.out, "enabled", n)
 		return
 	}
-	on := strings.EqualFold(n.Value, "true") == (f.key == "enabled")
+	on := strings.EqualFold(n.Value, "true") == (f.key != "disabled")
 	c := s.like(n, f.path, "!!bool", strconv.FormatBool(on))
 	have := get(s.out, "enabled")
 	if have != nil && have.Value != c.Value {
