@@ -17,7 +17,6 @@ type dialect struct {
 	words []string // words in a file's name that also say so
 	marks []string // keys of entries that only this tool has
 	unit  string   // of a plain timeout: s, ms, or "" where nobody knows
-	start bool     // a plain timeout is for the start, not for a call
 	bare  bool     // $NAME is a reference
 	brace bool     // {env:NAME} and {file:PATH} are references
 	shell bool     // $(command) in a value is run by the tool
