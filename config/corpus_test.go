@@ -35,7 +35,9 @@ var badEntries = []string{
 // check must find each, with file, line and column; a start must lose nothing but what is
 // broken.
 func TestC01Corpus(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 2))
+	dir := t.TempDir()
 	var texts []string
 	for _, s := range samples(t) {
 		if s.parses != "INVALID" && strings.Contains(s.file, ".json") {
@@ -57,7 +59,7 @@ func TestC01Corpus(t *testing.T) {
 		if i%2 == 0 {
 			entry := badEntries[rnd.IntN(len(badEntries))]
 			text := texts[rnd.IntN(len(texts))]
-			oneBadEntry(t, w, rnd, text, entry)
+			oneBadEntry(t, w, dir, rnd, text, entry)
 			kinds["entry"]++
 			continue
 		}
@@ -66,7 +68,7 @@ func TestC01Corpus(t *testing.T) {
 			text, name = texts[rnd.IntN(len(texts))], ".mcp.json"
 		}
 		kinds[name]++
-		badSyntax(t, w, rnd, text, name)
+		badSyntax(t, w, dir, rnd, text, name)
 		if t.Failed() {
 			return
 		}
@@ -75,7 +77,7 @@ func TestC01Corpus(t *testing.T) {
 }
 
 // oneBadEntry puts a broken entry among the good ones of a configuration.
-func oneBadEntry(t *testing.T, w *world, rnd *rand.Rand, text, entry string) {
+func oneBadEntry(t *testing.T, w *world, dir string, rnd *rand.Rand, text, entry string) {
 	t.Helper()
 	plain, err := hujson.Standardize([]byte(text))
 	if err != nil {
@@ -100,7 +102,6 @@ func oneBadEntry(t *testing.T, w *world, rnd *rand.Rand, text, entry string) {
 	servers[victim] = json.RawMessage(entry)
 	after := encodeServers(t, key, servers)
 
-	dir := t.TempDir()
 	load := func(text string) *Config {
 		file := filepath.Join(dir, "mcp.json")
 		write(t, file, text)
@@ -144,10 +145,15 @@ func encodeServers(t *testing.T, key string, servers map[string]json.RawMessage)
 }
 
 // badSyntax damages a text until it is broken, and loads it as one layer of two.
-func badSyntax(t *testing.T, w *world, rnd *rand.Rand, text, name string) {
+func badSyntax(t *testing.T, w *world, dir string, rnd *rand.Rand, text, name string) {
 	t.Helper()
-	dir := t.TempDir()
 	file := filepath.Join(dir, name)
+	layer := file
+	if name == "bad.yaml" {
+		layer = filepath.Join(dir, ".mcpbridge/config.yaml")
+	}
+	defer os.Remove(layer)
+	_ = os.Remove(filepath.Join(dir, "mcp.json"))
 	broken := []byte(text)
 	for range 1000 {
 		broken = damage(rnd, broken)
@@ -157,9 +163,7 @@ func badSyntax(t *testing.T, w *world, rnd *rand.Rand, text, name string) {
 			continue
 		}
 		checkFaults(t, r, string(broken))
-		if name == "bad.yaml" {
-			write(t, filepath.Join(dir, ".mcpbridge/config.yaml"), string(broken))
-		}
+		write(t, layer, string(broken))
 		o := w.options()
 		o.Workspace, o.TrustProject = dir, true
 		c, err := Load(o)

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"gopkg.in/yaml.v3"
 )
@@ -127,6 +128,9 @@ func recognise(file string, f format, root *yaml.Node, loads bool) *dialect {
 	var best *dialect
 	longest := 0
 	for _, d := range dialects {
+		if !d.writes(f) {
+			continue
+		}
 		for _, end := range d.files {
 			if len(end) > longest && strings.HasSuffix(path, "/"+strings.ToLower(end)) {
 				best, longest = d, len(end)
@@ -139,10 +143,8 @@ func recognise(file string, f format, root *yaml.Node, loads bool) *dialect {
 	base := strings.ToLower(filepath.Base(file))
 	words := nameWord.FindAllString(strings.TrimSuffix(base, filepath.Ext(base)), -1)
 	for _, d := range dialects {
-		for _, w := range d.words {
-			if slices.Contains(words, w) {
-				return d
-			}
+		if d.writes(f) && slices.ContainsFunc(d.words, func(w string) bool { return slices.Contains(words, w) }) {
+			return d
 		}
 	}
 	if d := recogniseContent(f, root); d != nil {
@@ -152,6 +154,17 @@ func recognise(file string, f format, root *yaml.Node, loads bool) *dialect {
 		return nil
 	}
 	return generic
+}
+
+// writes reports whether a tool has files of a format.
+func (d *dialect) writes(f format) bool {
+	switch d.name {
+	case "goose", "librechat", "docker":
+		return f == formatYAML
+	case "codex":
+		return f != formatYAML
+	}
+	return f == formatJSON
 }
 
 // isOurs knows our own format: YAML that holds one of our keys, and JSON that says more
@@ -166,12 +179,31 @@ func isOurs(f format, root *yaml.Node, loads bool) bool {
 	if root == nil {
 		return f == formatYAML
 	}
-	ours := get(root, "mcp_servers") != nil
 	if f == formatYAML {
-		return ours
+		return get(root, "mcp_servers") != nil || holdsOurs(root)
 	}
 	v := get(root, "version")
-	return ours && (v != nil && v.Value == "1" || get(root, "permissions") != nil || get(root, "defaults") != nil || get(root, "listen") != nil || get(root, "views") != nil)
+	return get(root, "mcp_servers") != nil && (holdsOurs(root) || v != nil && v.Value == "1")
+}
+
+// ownKeys are the top-level keys that only our own format has.
+var ownKeys = sync.OnceValue(func() map[string]bool {
+	out := map[string]bool{"permissions": true, "defaults": true}
+	for k := range new(decoder).sections(Default(), "") {
+		out[k] = true
+	}
+	return out
+})
+
+func holdsOurs(root *yaml.Node) bool {
+	if root.Kind == yaml.MappingNode {
+		for i := 0; i < len(root.Content); i += 2 {
+			if ownKeys()[root.Content[i].Value] {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // recogniseContent tells a tool by the keys that only it has.

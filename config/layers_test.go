@@ -110,6 +110,35 @@ func TestProjectJSONIsNotTrusted(t *testing.T) {
 	}
 }
 
+// TestOursInJSON: our own format may be written as JSON; what else it says then counts.
+func TestOursInJSON(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"mcp_servers": {"a": {"command": "x"}}, "enabled": false}`:                           "",
+		`{"$schema": "s", "version": 1, "mcp_servers": {"a": {"command": "x"}}}`:               "",
+		`{"mcp_servers": {"a": {"command": "x", "comand": "y"}}, "permissions": []}`:           "error: F:1:40: mcp_servers.a.comand: unknown key \"comand\"; did you mean command?",
+		`{"mcp_servers": {"a": {"command": "x"}}, "listen": "nowhere"}`:                        "error: F:1:52: listen: expected HOST:PORT, such as 127.0.0.1:7332",
+		`{"mcp_servers": {"a": {"command": "x", "disabled": false}}, /* theirs */ "other": 1}`: "",
+		"# ours, with a name that says another tool's\nlisten: 127.0.0.1:1\n":                  "",
+	} {
+		w := newWorld(t)
+		for _, name := range []string{"c.json", "claude.yaml"} {
+			if (name == "claude.yaml") != strings.HasPrefix(text, "#") {
+				continue
+			}
+			file := filepath.Join(w.dir, name)
+			write(t, file, text)
+			c := w.load(func(o *LoadOptions) { o.File = file })
+			got := strings.ReplaceAll(strings.Join(w.lines(c), "\n"), "WORK/"+name, "F")
+			if got != want || strings.Contains(text, "enabled") && c.Enabled {
+				t.Errorf("%s: %s, want %s", text, got, want)
+			}
+			if r := Check(CheckOptions{Files: []string{file}, Load: w.options()}); r.Valid != (want == "") || len(r.Servers) != len(c.Servers) {
+				t.Errorf("check %s: %+v", text, r)
+			}
+		}
+	}
+}
+
 // TestSwitchedOffAbove: an entry that says only that it is off switches off the one below.
 func TestSwitchedOffAbove(t *testing.T) {
 	w := newWorld(t).user("mcp_servers: {a: {command: x, args: [y]}, b: {command: x}}")

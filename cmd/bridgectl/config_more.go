@@ -90,7 +90,7 @@ Exit codes: 0.`,
 
 func (a *app) configImportCmd() *cobra.Command {
 	var write bool
-	var from string
+	var from, workspace string
 	cmd := &cobra.Command{
 		Use:   "import FILE [OUT]",
 		Short: "Turn another tool's configuration into one of ours",
@@ -110,12 +110,13 @@ Exit codes: 0 · 1 OUT exists, or cannot be written · 2 FILE cannot be read, or
 		Args: cobra.RangeArgs(1, 2),
 	}
 	cmd.Flags().StringVar(&from, "from", "auto", "the tool whose file it is; auto tells by name and content")
+	cmd.Flags().StringVar(&workspace, "workspace", "", "what the file's ${CWD} stands for (default: the current directory)")
 	cmd.Flags().BoolVarP(&write, "write", "w", false, "write it to OUT, or to the user's configuration file")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !write && len(args) > 1 {
 			return usagef("give -w to write %s", args[1])
 		}
-		o := config.ImportOptions{Load: config.LoadOptions{File: args[0], Env: a.env}, From: from}
+		o := config.ImportOptions{Load: config.LoadOptions{File: args[0], Workspace: workspace, Env: a.env}, From: from}
 		if args[0] == "-" {
 			b, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), 8<<20))
 			if err != nil {
