@@ -16,7 +16,7 @@ import (
 type CheckOptions struct {
 	Load    LoadOptions
 	Files   []string // each for itself; none = the layers, or Load.File
-	Resolve bool     // also look up references, commands and directories
+	Resolve bool     // also look up references, commands and directories, and ask the hosts of URLs
 }
 
 // CheckReport is `config check -o json`.
@@ -36,24 +36,25 @@ type CheckedServer struct {
 }
 
 // Check reads configuration files as Load does and reports every entry and every
-// problem. It starts nothing, and unless asked it looks at the files alone: a variable that
-// is not set here is no fault of the file.
+// problem; CheckOptions.Files may be of other tools, too. It starts nothing, and unless asked
+// it looks at the files alone: a variable that is not set here is no fault of the file.
 func Check(o CheckOptions) CheckReport {
 	report := CheckReport{Servers: []CheckedServer{}, Issues: []messages.Issue{}}
 	if len(o.Files) == 0 {
-		report.add(o.Load, o.Resolve)
+		report.add(o.Load, o.Resolve, false)
 	}
 	for _, f := range o.Files {
 		one := o.Load
 		one.File = f
-		report.add(one, o.Resolve)
+		report.add(one, o.Resolve, true)
 	}
 	report.Valid = !slices.ContainsFunc(report.Issues, func(i messages.Issue) bool { return i.Severity == messages.SeverityError })
 	return report
 }
 
-func (r *CheckReport) add(o LoadOptions, resolve bool) {
-	l := &loader{env: o.environment(), resolve: resolve, cfg: Default(), top: &decoder{at: map[string]value{}}}
+func (r *CheckReport) add(o LoadOptions, resolve, every bool) {
+	l := newLoader(o, resolve)
+	l.all = every
 	cfg, err := l.run(o)
 	if err != nil {
 		var fe *FileError // run returns no other kind
@@ -63,29 +64,49 @@ func (r *CheckReport) add(o LoadOptions, resolve bool) {
 		return
 	}
 	r.Issues = append(r.Issues, cfg.Issues...)
+	missing := map[string][]messages.Issue{}
+	if resolve {
+		missing = l.lookUp(cfg.Servers)
+	}
 	for i := range cfg.Servers {
 		s := &cfg.Servers[i]
-		var missing []messages.Issue
-		if resolve {
-			missing = l.lookUp(s)
-		}
-		r.Issues = append(r.Issues, missing...)
-		r.Servers = append(r.Servers, CheckedServer{Name: s.Name, OK: s.Err == nil && len(missing) == 0,
+		r.Issues = append(r.Issues, missing[s.Name]...)
+		r.Servers = append(r.Servers, CheckedServer{Name: s.Name, OK: s.Err == nil && len(missing[s.Name]) == 0,
 			Enabled: s.Enabled, Transport: shownType(s.Type), Source: s.Source})
 	}
 }
 
-// lookUp tests whether what a server needs exists on this machine.
-func (l *loader) lookUp(s *Server) (out []messages.Issue) {
-	if !s.Startable() || s.Type != Stdio {
-		return nil
-	}
-	e := l.entries[s.Name]
-	fail := func(field, msg string) {
+// lookUp tests whether what the servers need exists: on this machine, and where a server
+// is remote, whether its host answers.
+func (l *loader) lookUp(servers []Server) map[string][]messages.Issue {
+	out := map[string][]messages.Issue{}
+	fail := func(name, field, msg string) {
+		e := l.entries[name]
 		e.issues = nil
 		e.problem(field, messages.SeverityError, msg)
-		out = append(out, e.issues[0].Issue)
+		out[name] = append(out[name], e.issues[0].Issue)
 	}
+	var urls, names []string
+	for i := range servers {
+		s := &servers[i]
+		switch {
+		case !s.Startable():
+		case s.Remote():
+			urls, names = append(urls, s.URL), append(names, s.Name)
+		default:
+			l.lookUpCommand(s, func(field, msg string) { fail(s.Name, field, msg) })
+		}
+	}
+	for i, msg := range probes(urls) {
+		if msg != "" {
+			fail(names[i], "url", msg)
+		}
+	}
+	return out
+}
+
+func (l *loader) lookUpCommand(s *Server, fail func(field, msg string)) {
+	e := l.entries[s.Name]
 	if st, err := os.Stat(s.Cwd); err != nil || !st.IsDir() {
 		fail("cwd", "there is no such directory: "+cmp.Or(e.Written.Cwd, e.doc.base))
 	}
@@ -100,7 +121,6 @@ func (l *loader) lookUp(s *Server) (out []messages.Issue) {
 		}
 		fail("command", quote(e.Written.Command)+" not found"+where+"; install it or give the full path")
 	}
-	return out
 }
 
 // findCommand looks a command up as the start of a server will.

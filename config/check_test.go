@@ -2,6 +2,8 @@ package config
 
 import (
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -62,5 +64,51 @@ func TestCheckResolve(t *testing.T) {
 		if s.OK {
 			t.Errorf("%s is ok", s.Name)
 		}
+	}
+}
+
+// TestCheckResolveURLs: a host that answers is there, whatever it answers; one that does not
+// is a problem at the place of its URL. Nothing secret is sent on the way.
+func TestCheckResolveURLs(t *testing.T) {
+	got := make(chan string, 10)
+	host := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got <- r.Method + " " + r.URL.String() + " " + strings.Join(r.Header.Values("Authorization"), "")
+		http.Redirect(w, r, "http://127.0.0.1:1/elsewhere", http.StatusFound)
+	}))
+	defer host.Close()
+	w := newWorld(t)
+	w.env["TOK"] = "canary-tok"
+	file := filepath.Join(w.dir, "mcp.json")
+	base := strings.TrimPrefix(host.URL, "http://")
+	write(t, file, `{"mcpServers": {
+  "up": {"url": "http://user:canary-pass@`+base+`/mcp?key=${TOK}#canary-frag", "headers": {"Authorization": "Bearer canary-head"}},
+  "down": {"url": "http://user:canary-pass@127.0.0.1:1/mcp?key=canary-key"},
+  "off": {"url": "http://127.0.0.1:1/", "disabled": true},
+  "broken": {"url": "ftp://127.0.0.1:1/"}
+}}`)
+	r := Check(CheckOptions{Load: w.options(), Files: []string{file}, Resolve: true})
+	if r.Valid || len(r.Issues) != 2 || r.Issues[1].Line != 3 || r.Issues[1].Column != 19 || !strings.HasPrefix(r.Issues[1].Message, "127.0.0.1:1 does not answer: ") {
+		t.Errorf("%v", r.Issues)
+	}
+	ok := map[string]bool{}
+	for _, s := range r.Servers {
+		ok[s.Name] = s.OK
+	}
+	if d := cmp.Diff(map[string]bool{"up": true, "down": false, "off": true, "broken": false}, ok); d != "" {
+		t.Error(d)
+	}
+	for _, i := range r.Issues {
+		if strings.Contains(i.String(), "canary") {
+			t.Errorf("a secret is told: %v", i)
+		}
+	}
+	if len(got) != 1 {
+		t.Fatalf("%d requests", len(got))
+	}
+	if req := <-got; req != "HEAD /mcp " {
+		t.Errorf("sent %q", req)
+	}
+	if r := Check(CheckOptions{Load: w.options(), Files: []string{file}}); len(r.Issues) != 1 || len(got) != 0 {
+		t.Errorf("without being asked: %v", r.Issues)
 	}
 }

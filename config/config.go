@@ -153,6 +153,9 @@ type Server struct {
 	// Origins tells where each field was written (`restart.burst` → file:line:col);
 	// what is missing here has its default.
 	Origins map[string]string
+	// Notes tells how a value of another tool's file was understood (`timeouts.call` →
+	// the unit that it has there).
+	Notes map[string]string
 }
 
 // Written holds the fields that may carry references, as the file has them. Show

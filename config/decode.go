@@ -17,7 +17,21 @@ import (
 type document struct {
 	source
 	root *yaml.Node // nil: the file says nothing
+
+	format format
+
+	// What stands below is for another tool's file, whose root was replaced by one in our
+	// words (translate).
+	dialect  *dialect              // nil: our own format
+	paths    map[*yaml.Node]string // where a node stands in the file
+	notes    map[*yaml.Node]string // how a value was understood
+	said     map[*yaml.Node][]found
+	general  []found
+	approved []approval
 }
+
+// approval is a tool that the user of another tool has allowed once and for all.
+type approval struct{ server, tool, key string }
 
 // value is one node with everything that a message about it needs.
 type value struct {
@@ -44,7 +58,12 @@ func (v value) where() string {
 
 // child is the value under a key or index of v.
 func (v value) child(n *yaml.Node, key string) value {
-	return value{doc: v.doc, node: resolveAlias(n), path: join(v.path, key), rel: join(v.rel, key), inherited: v.inherited}
+	n = resolveAlias(n)
+	path, known := v.doc.paths[n]
+	if !known {
+		path = join(v.path, key)
+	}
+	return value{doc: v.doc, node: n, path: path, rel: join(v.rel, key), inherited: v.inherited}
 }
 
 var (
@@ -167,7 +186,7 @@ var foreign = map[string]string{
 	"mcpServers": "mcp_servers", "servers": "mcp_servers", "disabled": "enabled: false", "transport": "type",
 	"serverUrl": "url", "httpUrl": "url", "uri": "url", "cmd": "command", "environment": "env", "envs": "env",
 	"timeout": "timeouts: {call: 60s}", "alwaysAllow": "permissions:", "autoApprove": "permissions:",
-	"includeTools": "tools: {allow: […]}", "excludeTools": "tools: {deny: […]}", "disabledTools": "tools: {deny: […]}",
+	"includeTools": "tools: {allow: […]}", "context_servers": "mcp_servers", "extensions": "mcp_servers", "excludeTools": "tools: {deny: […]}", "disabledTools": "tools: {deny: […]}",
 	"http_headers": "headers", "workdir": "cwd", "workingDirectory": "cwd", "envFile": "env", "listen_address": "listen",
 }
 

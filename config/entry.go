@@ -46,6 +46,18 @@ func (e *entry) structure() {
 	e.Server.checkText(e.problem)
 }
 
+// noteHow keeps what translation noted about the fields.
+func (e *entry) noteHow() {
+	for rel, v := range e.at {
+		if how := e.doc.notes[v.node]; how != "" {
+			if e.Notes == nil {
+				e.Notes = map[string]string{}
+			}
+			e.Notes[rel] = how
+		}
+	}
+}
+
 // dropOtherTransport forgets the fields that a server's type has no use for.
 func (e *entry) dropOtherTransport() {
 	w := e.Written
@@ -63,14 +75,16 @@ func (e *entry) dropOtherTransport() {
 // problem reports a fault under the position of its field, or of the nearest thing
 // around it that was written.
 func (e *entry) problem(field string, sev messages.Severity, msg string) {
-	at := e.v
+	at, path := e.v, join2(e.v.path, field)
 	for f := field; f != ""; f = parent(f) {
 		if v, ok := e.at[f]; ok {
-			at = v
+			if at = v; e.doc.dialect != nil && !v.inherited {
+				path = v.path + field[len(f):] // the file has its own word for it
+			}
 			break
 		}
 	}
-	at.path = join2(e.v.path, field)
+	at.path = path
 	if field != "" && slices.ContainsFunc(e.issues, func(i found) bool { return i.Path == at.path && i.Severity == messages.SeverityError }) {
 		return // the field has its fault already; this one follows from it
 	}

@@ -12,6 +12,9 @@ import (
 	"strings"
 )
 
+// neverRun is said of a reference that another tool would run a command for.
+const neverRun = "${cmd:…} and $(…) run a command in other tools and are never run here: put what it prints into a variable or a file, and write ${NAME} or ${file:/path}"
+
 // maxSecretFile bounds what ${file:…} reads.
 const maxSecretFile = 64 << 10
 
@@ -50,9 +53,15 @@ func (e *expander) lookup(r *reference) (string, error) {
 	if r.file != "" {
 		return e.readFile(r.file)
 	}
+	if r.runs {
+		return "", errors.New(neverRun)
+	}
 	v, ok := e.env(r.name)
 	if r.hasDef && v == "" {
 		return r.def, nil
+	}
+	if !ok && r.input != "" {
+		return "", fmt.Errorf("%s is not set: it answers ${input:%s}, which nobody is there to ask for", r.name, r.input)
 	}
 	if !ok {
 		return "", fmt.Errorf("%s is not set", r.name)

@@ -14,20 +14,25 @@ import (
 // order of keys and the place of a definition do not count. Texts that may hold
 // secrets go in as digests of their own, so that nothing on the way to it holds one.
 func (c *Config) hash() string {
-	h := *c
+	// The plain types marshal whole, which here is what is wanted.
+	h := struct {
+		Config
+		Servers []plainServer
+	}{Config: *c}
 	h.Issues, h.Files, h.Hash, h.Workspace, h.Origins = nil, nil, "", "", nil
 	h.Permissions, h.ProjectRules = plainRules(c.Permissions), plainRules(c.ProjectRules)
-	h.Servers = slices.Clone(c.Servers)
-	for i := range h.Servers {
-		s := &h.Servers[i]
-		s.Source, s.Secrets, s.Written, s.Origins, s.Layer = "", nil, nil, nil, ""
+	h.Config.Servers = nil
+	for _, server := range c.Servers {
+		s := plainServer(server)
+		s.Source, s.Secrets, s.Written, s.Origins, s.Notes, s.Layer = "", nil, nil, nil, nil, ""
 		if s.Err != nil {
 			s.Err = &messages.Issue{Message: s.Err.Message}
 		}
 		s.URL, s.Command = digest(s.URL), digest(s.Command)
 		s.Args, s.Env, s.Headers = digests(s.Args), digestMap(s.Env), digestMap(s.Headers)
+		h.Servers = append(h.Servers, s)
 	}
-	slices.SortStableFunc(h.Servers, func(a, b Server) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(h.Servers, func(a, b plainServer) int { return strings.Compare(a.Name, b.Name) })
 	b, err := json.Marshal(h)
 	if err != nil {
 		// Only a value that JSON has no word for (a NaN from code) can do this, and

@@ -19,6 +19,8 @@ type LoadOptions struct {
 	TrustProject bool                        // --trust-project: the project layer is the operator's own word
 	Env          func(string) (string, bool) // nil = the process environment
 	Home         string                      // "" = $HOME
+
+	text []byte // what File holds, where it is no file
 }
 
 // Load reads the layers, checks them and resolves what they say. It starts nothing
@@ -29,8 +31,11 @@ type LoadOptions struct {
 // only given for a LoadOptions.File that cannot be read or parsed; the Config is
 // nil then.
 func Load(o LoadOptions) (*Config, error) {
-	l := &loader{env: o.environment(), resolve: true, cfg: Default(), top: &decoder{at: map[string]value{}}}
-	return l.run(o)
+	return newLoader(o, true).run(o)
+}
+
+func newLoader(o LoadOptions, resolve bool) *loader {
+	return &loader{env: o.environment(), resolve: resolve, cfg: Default(), top: &decoder{at: map[string]value{}}}
 }
 
 // loader carries one reading of the configuration.
@@ -43,7 +48,10 @@ type loader struct {
 	issues  []messages.Issue
 	order   map[string]int    // rank of each file, for sorting issues
 	entries map[string]*entry // by server name: the one that counts
-	all     []*entry          // every entry of every layer
+	every   []*entry          // every entry of every layer
+	all     bool              // read every dialect, also those that only config import takes
+	from    *dialect          // what to read the file as; nil = by its name and content
+	ours    bool              // read the file as our own format
 	defs    []field           // merged defaults of the trusted layers
 }
 
@@ -56,6 +64,7 @@ func (l *loader) run(o LoadOptions) (*Config, error) {
 	}
 	for i, s := range o.sources(l.env) {
 		l.order[s.file] = i
+		s.all = l.all
 		doc, found, warning, failure := s.read()
 		if warning != nil {
 			l.issues = append(l.issues, *warning)
@@ -70,7 +79,17 @@ func (l *loader) run(o LoadOptions) (*Config, error) {
 			l.issues = append(l.issues, failure.Issue())
 			continue
 		}
-		if doc == nil || doc.root == nil {
+		if doc == nil {
+			continue
+		}
+		if bad := l.foreign(doc); bad != nil {
+			if s.must {
+				return nil, bad
+			}
+			l.issues = append(l.issues, bad.Issue())
+			continue
+		}
+		if doc.root == nil {
 			continue
 		}
 		if bad := l.version(doc); bad != nil {
@@ -86,6 +105,31 @@ func (l *loader) run(o LoadOptions) (*Config, error) {
 	l.switches()
 	l.finish()
 	return l.cfg, nil
+}
+
+// foreign puts another tool's document into our words. Those that are not JSON are
+// read only where the caller can say what became of them.
+func (l *loader) foreign(doc *document) *FileError {
+	d := l.from
+	if d == nil && !l.ours {
+		d = recognise(doc.file, doc.format, doc.root, !l.all)
+	}
+	if d == nil {
+		return nil
+	}
+	if doc.format != formatJSON && !l.all {
+		return &FileError{File: doc.file, Line: 1, Column: 1, Message: fmt.Sprintf("this is a configuration of %s in %s: `bridgectl config import %s` turns it into one of ours",
+			d.tool, doc.format, doc.file)}
+	}
+	if doc.format != formatJSON && doc.layer == LayerFile && l.all && l.from == nil {
+		l.issues = append(l.issues, messages.Issue{File: doc.file, Line: 1, Column: 1, Stage: messages.StageConfig, Severity: messages.SeverityWarning,
+			Message: fmt.Sprintf("a configuration of %s: `bridgectl config import` turns it into one of ours, which supervise can read", d.tool)})
+	}
+	translate(doc, d, l.env, l.env.goos)
+	for _, i := range doc.general {
+		l.issues = append(l.issues, i.Issue)
+	}
+	return nil
 }
 
 // root is the document as a value.
@@ -113,20 +157,20 @@ func (l *loader) layers() {
 		for key := range projectKeys {
 			readers[key] = nil
 		}
-		readers["defaults"] = nil
+		readers["defaults"], readers["$schema"] = nil, nil
 		for _, f := range fs {
 			read, known := readers[f.key]
 			switch {
 			case !known:
 				l.top.unknown(f, readers)
-			case !doc.trusted && !projectKeys[f.key]:
+			case !doc.trusted && !projectKeys[f.key] && f.key != "$schema":
 				l.top.reportAt(f.value, f.line, f.col, messages.SeverityWarning,
 					"ignored: a project may only add servers and deny or ask rules; put it into your own configuration, or start with --trust-project")
 			case f.key == "permissions":
 				l.permissions(f)
 			case f.key == "mcp_servers":
 				servers[doc] = f
-			case isNull(f.node) || f.key == "version":
+			case isNull(f.node) || f.key == "version" || f.key == "$schema":
 			case f.key == "defaults":
 				l.defaults(f.value)
 			default:
@@ -202,6 +246,9 @@ func (l *loader) servers(v value) {
 		fs = fs[:maxServers]
 	}
 	for _, f := range fs {
+		if !f.dup && l.switchOff(f.key, f.value) {
+			continue
+		}
 		defs := l.defs
 		if !v.doc.trusted {
 			defs = slices.DeleteFunc(slices.Clone(defs), func(d field) bool { return !slices.Contains(operationalFields, d.key) })
@@ -221,20 +268,39 @@ func (l *loader) servers(v value) {
 		}
 		var e *entry
 		if ev.merged == nil && !isNull(f.node) {
-			e = &entry{Server: DefaultServer(), v: ev, doc: v.doc} // not even keys: an issue says so
+			e = &entry{Server: DefaultServer(), v: ev, doc: v.doc, issues: v.doc.said[f.node]} // not even keys: an issue says so
 			e.Name, e.Layer, e.Source, e.Written = f.key, v.doc.layer, ev.where(), &Written{}
 		} else {
-			e = decodeServer(f.key, ev, v.doc.layer)
+			e = decodeServer(f.key, ev, v.doc.layer, v.doc.said[f.node])
 		}
-		e.issues = append(broken, e.issues...)
+		e.issues = slices.Concat(broken, e.issues)
+		e.noteHow()
 		if f.dup {
 			e.problem("", messages.SeverityError, "two entries have this name, so neither counts; rename one")
 		}
 		e.checkSecrets(e.problem)
 		l.shadow(e)
 		l.entries[f.key] = e
-		l.all = append(l.all, e)
+		l.every = append(l.every, e)
 	}
+}
+
+// switchOff applies an entry that says nothing but enabled: false to the one below it.
+func (l *loader) switchOff(name string, v value) bool {
+	below := l.entries[name]
+	off := get(v.node, "enabled")
+	if below == nil || off == nil || len(v.node.Content) != 2 || off.ShortTag() != "!!bool" || strings.EqualFold(off.Value, "true") {
+		return false
+	}
+	e := *below
+	e.at = maps.Clone(below.at)
+	if e.at == nil {
+		e.at = map[string]value{}
+	}
+	e.Enabled, e.issues = false, nil
+	e.at["enabled"] = v.child(off, "enabled")
+	l.entries[name] = &e
+	return true
 }
 
 // shadow says what a broken entry hides.
@@ -291,7 +357,7 @@ func (l *loader) collect() {
 	for _, i := range l.issues {
 		seen[fault{i.File, i.Server, i.Message, i.Line, i.Column}] = true
 	}
-	for _, e := range l.all {
+	for _, e := range l.every {
 		for _, i := range e.issues {
 			if !i.inherited || !seen[fault{i.File, "", i.Message, i.Line, i.Column}] {
 				l.issues = append(l.issues, i.Issue)

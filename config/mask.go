@@ -43,15 +43,18 @@ func shownReference(r *reference) string {
 	if r.hasDef && r.def != "" {
 		return "${" + r.name + ":-" + mask + "}"
 	}
+	if r.runs {
+		return "${cmd:" + mask + "}"
+	}
 	return r.raw
 }
 
 func maskArg(args []string, i int) string {
-	secret := argSecret(args, i)
-	if secret == "" {
-		return args[i]
+	out := args[i]
+	for _, secret := range argSecrets(args, i) {
+		out = strings.Replace(out, secret, maskText(secret), 1)
 	}
-	return strings.Replace(args[i], secret, maskText(secret), 1)
+	return out
 }
 
 // maskURL hides user info, query values and the fragment; what is a reference stays.

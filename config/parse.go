@@ -46,33 +46,13 @@ func (e *FileError) Issue() messages.Issue {
 		Severity: messages.SeverityError, Message: e.Message}
 }
 
-// parseYAML reads one file into its root node; nil stands for a file that says
+// parseYAML reads one file, already plain text, into its root node; nil stands for a file that says
 // nothing. The tree that it returns is safe to walk: of bounded depth, without a
 // cycle, and small even when every alias is followed.
 func parseYAML(file string, data []byte) (*yaml.Node, *FileError) {
 	fail := func(line, col int, format string, args ...any) *FileError {
 		return &FileError{File: file, Line: line, Column: col, Message: fmt.Sprintf(format, args...)}
 	}
-	if len(data) > maxFileSize {
-		return nil, fail(0, 0, "the file is larger than %s; a configuration is a few kilobytes", formatSize(maxFileSize))
-	}
-	if bytes.HasPrefix(data, []byte{0xff, 0xfe}) || bytes.HasPrefix(data, []byte{0xfe, 0xff}) {
-		return nil, fail(1, 1, "the file is UTF-16; save it as UTF-8")
-	}
-	data = bytes.TrimPrefix(data, []byte{0xef, 0xbb, 0xbf})
-	if !utf8.Valid(data) {
-		at := 0
-		for at < len(data) {
-			r, n := utf8.DecodeRune(data[at:])
-			if r == utf8.RuneError && n == 1 {
-				break
-			}
-			at += n
-		}
-		line, col := position(data, at)
-		return nil, fail(line, col, "the file is not UTF-8 text")
-	}
-
 	nodes, err := decodeYAML(data)
 	if err != nil {
 		line, col := locate(data, err)
@@ -95,6 +75,9 @@ func parseYAML(file string, data []byte) (*yaml.Node, *FileError) {
 		return nil, nil
 	}
 	if root.Kind != yaml.MappingNode {
+		if link := checkedOutLink(file, data); link != nil {
+			return nil, link
+		}
 		return nil, fail(root.Line, root.Column, "expected keys such as mcp_servers:, found %s", kindWord(root))
 	}
 	return root, nil

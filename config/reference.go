@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -18,6 +19,8 @@ type reference struct {
 	file   string
 	def    string
 	hasDef bool
+	input  string // the question that the variable answers
+	runs   bool   // a command, which is never run
 	raw    string // as written
 }
 
@@ -27,6 +30,8 @@ var refName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 //
 //	${NAME}  ${NAME:-default}  ${env:NAME}  ${file:/path}     $${ is a literal ${
 //
+// Two forms of other tools are known besides: ${input:id}, a question, which the variable
+// MCP_INPUT_ID answers, and ${cmd:…}, which is never run.
 // As in a shell, the default also stands in for a variable that is set but empty.
 func split(s string) ([]segment, error) {
 	var out []segment
@@ -78,15 +83,40 @@ func parseReference(raw string) (*reference, error) {
 		r.file = f
 		return r, nil
 	}
+	if id, ok := strings.CutPrefix(body, "input:"); ok {
+		if r.name, r.input = inputVariable(id), id; r.name == "" {
+			return nil, fmt.Errorf("${input:} names no question")
+		}
+		return r, nil
+	}
+	if strings.HasPrefix(body, "cmd:") {
+		r.runs = true
+		return r, nil
+	}
 	name, def, hasDef := strings.Cut(strings.TrimPrefix(body, "env:"), ":-")
 	if !refName.MatchString(name) {
-		return nil, fmt.Errorf("%s is not a reference: write ${NAME}, ${NAME:-default}, ${env:NAME} or ${file:/path}, or $${ for a literal ${", quote(raw))
+		return nil, errors.New("a ${…} here is no reference: write ${NAME}, ${NAME:-default}, ${env:NAME} or ${file:/path}, or $${ for a literal ${")
 	}
 	if strings.Contains(def, "${") {
 		return nil, fmt.Errorf("the default of ${%s:-…} holds another reference; a default is plain text", name)
 	}
 	r.name, r.def, r.hasDef = name, def, hasDef
 	return r, nil
+}
+
+// inputVariable is the variable that answers a question: MCP_INPUT_ and its name in
+// capitals, with _ for what no variable may hold; "" for a name that gives none.
+func inputVariable(id string) string {
+	plain := strings.Map(func(r rune) rune {
+		if r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '_'
+	}, strings.ToUpper(strings.TrimSpace(id)))
+	if strings.Trim(plain, "_") == "" {
+		return ""
+	}
+	return "MCP_INPUT_" + plain
 }
 
 // hasReference reports whether a text holds a reference (or a broken one).

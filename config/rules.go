@@ -105,8 +105,12 @@ func (s *Server) checkReferences(report reporter) {
 		return
 	}
 	s.Written.texts(func(field, text string) {
-		if _, err := split(text); err != nil {
+		segs, err := split(text)
+		if err != nil {
 			report(field, messages.SeverityError, err.Error())
+		}
+		if slices.ContainsFunc(segs, func(g segment) bool { return g.ref != nil && g.ref.runs }) {
+			report(field, messages.SeverityWarning, neverRun)
 		}
 	})
 }

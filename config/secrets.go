@@ -68,7 +68,12 @@ func collectSecrets(s *Server, more []string) []string {
 		add(s.URL, v)
 	}
 	for i, a := range s.Args {
-		add(a, argSecret(s.Args, i))
+		for _, v := range argSecrets(s.Args, i) {
+			add(a, v)
+			if plain, err := url.PathUnescape(v); err == nil {
+				add(a, plain)
+			}
+		}
 	}
 	for _, v := range more {
 		if v = strings.TrimSpace(v); !trivial(v) {
@@ -112,7 +117,7 @@ func urlSecrets(raw string) []string {
 
 var (
 	// secretName knows names whose values are secrets, in any spelling.
-	secretName = regexp.MustCompile(`(?i)(^|[^a-z])(token|secret|passw(or)?d|passphrase|credentials?|bearer|authorization)([^a-z]|$)|(api|access|private|auth|secret|signing|encryption)[-_]?(key|token)|(token|secret|password)$`)
+	secretName = regexp.MustCompile(`(?i)(^|[^a-z])(token|secret|passw(or)?d|pass|pwd|passphrase|credentials?|bearer|authorization)([^a-z]|$)|(api|access|private|auth|secret|signing|encryption)[-_]?(key|token)|(token|secret|password)$`)
 	// secretValue knows the shapes of tokens that services hand out.
 	secretValue = regexp.MustCompile(`^(sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|xox[abeprs]-[\w-]{10,}|AKIA[0-9A-Z]{16}|AIza[\w-]{30,}|eyJ[\w-]{10,}\.[\w-]{10,}\..*|npm_[A-Za-z0-9]{20,}|hf_[A-Za-z0-9]{16,})$`)
 	assignment  = regexp.MustCompile(`^(-{0,2}[A-Za-z_][A-Za-z0-9_.-]*)=(.+)$`)
@@ -123,44 +128,64 @@ func looksSecret(name, val string) bool {
 	return val != "" && (secretName.MatchString(name) || secretValue.MatchString(val))
 }
 
-// argSecret is the secret that an argument carries, "" if it seems to carry none:
-// the value after `--api-key`, of `--api-key=X` or `TOKEN=X`, in `Header: value`, in a
-// URL, or one that has the shape of a token.
+// argSecret is the first of argSecrets, "" if an argument seems to carry none.
 func argSecret(args []string, i int) string {
+	if all := argSecrets(args, i); len(all) > 0 {
+		return all[0]
+	}
+	return ""
+}
+
+// argSecrets are the secrets that an argument carries, as they stand in it: the value after
+// `--api-key`, of `--api-key=X` or `TOKEN=X`, in `Header: value`, in a URL, or one that has
+// the shape of a token.
+func argSecrets(args []string, i int) []string {
 	a := args[i]
-	if m := assignment.FindStringSubmatch(a); m != nil {
+	if m := assignment.FindStringSubmatch(a); m != nil && !strings.Contains(m[1], "://") {
 		if looksSecret(m[1], m[2]) {
-			return strings.Trim(m[2], `"'`)
+			return []string{strings.Trim(m[2], `"'`)}
 		}
-		return ""
+		return wordSecrets(m[2])
 	}
 	if i > 0 && strings.HasPrefix(args[i-1], "-") && !strings.HasPrefix(a, "-") && !strings.Contains(args[i-1], "=") && looksSecret(args[i-1], a) {
-		return a
+		return []string{a}
 	}
+	return wordSecrets(a)
+}
+
+// wordSecrets are the secrets in one word of a command line: a header, a URL, or a token.
+func wordSecrets(a string) []string {
 	if name, v, ok := strings.Cut(a, ":"); ok && !strings.Contains(a, "://") && secretName.MatchString(name) {
 		v = strings.TrimSpace(v)
 		if scheme, token, ok := strings.Cut(v, " "); ok && len(scheme) <= 6 {
-			return strings.TrimSpace(token)
+			v = strings.TrimSpace(token)
 		}
-		return v
+		if v == "" {
+			return nil
+		}
+		return []string{v}
 	}
-	if strings.Contains(a, "://") {
-		if u, err := url.Parse(a); err == nil {
-			if p, ok := u.User.Password(); ok {
-				return p
-			}
-			for k, vs := range u.Query() {
-				if looksSecret(k, vs[0]) {
-					return vs[0]
-				}
+	if _, rest, ok := strings.Cut(a, "://"); ok {
+		var out []string
+		rest, query, _ := strings.Cut(rest, "?")
+		authority, _, _ := strings.Cut(rest, "/")
+		if at := strings.LastIndex(authority, "@"); at >= 0 {
+			if _, password, ok := strings.Cut(authority[:at], ":"); ok && password != "" {
+				out = append(out, password)
 			}
 		}
-		return ""
+		query, _, _ = strings.Cut(query, "#")
+		for pair := range strings.SplitSeq(query, "&") {
+			if k, v, ok := strings.Cut(pair, "="); ok && looksSecret(k, v) {
+				out = append(out, v)
+			}
+		}
+		return out
 	}
 	if secretValue.MatchString(a) {
-		return a
+		return []string{a}
 	}
-	return ""
+	return nil
 }
 
 // secretReference reports whether a text reads a secret: a file, or a variable

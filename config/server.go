@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -55,14 +56,18 @@ func excludes(key string, own []field) bool {
 	return other != "" && slices.ContainsFunc(own, func(f field) bool { return f.key == other })
 }
 
-// decodeServer reads one entry. own has the entry's keys, with the defaults merged in.
-func decodeServer(name string, v value, layer Layer) *entry {
-	d := &decoder{server: name, at: map[string]value{}}
+// decodeServer reads one entry, with the defaults merged in. said is what was found in it
+// before.
+func decodeServer(name string, v value, layer Layer, said []found) *entry {
+	d := &decoder{server: name, at: map[string]value{}, issues: slices.Clone(said)}
 	s := DefaultServer()
 	s.Name, s.Layer, s.Source = name, layer, v.where()
 	e := &entry{v: v, doc: v.doc}
 	if msg := badName(name); msg != "" {
 		d.errorf(v, "%s", msg)
+	}
+	if lookalike(name) {
+		d.warnf(v, "the name mixes letters of several alphabets that look alike; it is not the name that it seems to be")
 	}
 	if v.merged == nil && isNull(v.node) {
 		v.merged = []field{}
@@ -88,16 +93,29 @@ func badName(name string) string {
 		return "the name begins or ends with a space"
 	case strings.ContainsFunc(name, unicode.IsControl) || !utf8.ValidString(name):
 		return "the name holds a control character"
+	case strings.ContainsFunc(name, func(r rune) bool { return unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029' }):
+		return "the name holds a character that cannot be seen"
+	case slices.ContainsFunc(strings.FieldsFunc(name, func(r rune) bool { return r == '/' || r == '\\' }), func(p string) bool { return p == "." || p == ".." }):
+		return "the name would not survive in a URL or a path: no . or .. between its slashes"
 	case strings.HasPrefix(name, "/") || strings.HasSuffix(name, "/") || strings.Contains(name, "//") || name == "." || name == "..":
 		return "the name would not survive in a URL: no / at its ends, no //, and not . or .."
 	}
 	return ""
 }
 
-// serverObject is the table of an entry's keys.
-func (d *decoder) serverObject(v value, s *Server, w *Written) {
-	var oldReadOnly *bool
-	d.object(v, map[string]func(value){
+// lookalike reports a name with Latin letters beside those of an alphabet that has
+// letters of the same look.
+func lookalike(name string) bool {
+	latin := strings.ContainsFunc(name, func(r rune) bool { return unicode.Is(unicode.Latin, r) })
+	other := strings.ContainsFunc(name, func(r rune) bool {
+		return unicode.In(r, unicode.Cyrillic, unicode.Greek, unicode.Armenian, unicode.Cherokee)
+	})
+	return latin && other
+}
+
+// serverReaders is the table of an entry's keys.
+func (d *decoder) serverReaders(s *Server, w *Written, oldReadOnly **bool) map[string]func(value) {
+	return map[string]func(value){
 		"type":        wordInto(d, &s.Type, Stdio, HTTP, SSE),
 		"command":     d.commandInto(&w.Command),
 		"args":        d.textsInto(&w.Args),
@@ -113,7 +131,7 @@ func (d *decoder) serverObject(v value, s *Server, w *Written) {
 			var b bool
 			n := len(d.issues)
 			if d.boolInto(&b)(v); len(d.issues) == n {
-				oldReadOnly = &b
+				*oldReadOnly = &b
 			}
 		},
 		"effects": func(v value) { s.Effects = d.effects(v) },
@@ -136,7 +154,22 @@ func (d *decoder) serverObject(v value, s *Server, w *Written) {
 		"health": func(v value) {
 			d.object(v, map[string]func(value){"probe_every": d.durationInto(&s.Health.ProbeEvery), "failures": d.intInto(&s.Health.Failures)})
 		},
-	})
+	}
+}
+
+// serverKeySet has the keys that an entry may have.
+var serverKeySet = sync.OnceValue(func() map[string]bool {
+	out := map[string]bool{}
+	for k := range new(decoder).serverReaders(new(Server), new(Written), new(*bool)) {
+		out[k] = true
+	}
+	return out
+})
+
+// serverObject reads the keys of an entry.
+func (d *decoder) serverObject(v value, s *Server, w *Written) {
+	var oldReadOnly *bool
+	d.object(v, d.serverReaders(s, w, &oldReadOnly))
 	d.readOnly(oldReadOnly, s)
 	d.inactive(s)
 	if at, ok := d.at["tools.allow"]; ok && len(s.Allow) == 0 && at.node.Kind == yaml.SequenceNode {

@@ -27,7 +27,7 @@ func Show(c *Config, origin bool) string {
 	servers := mapping()
 	for i := range c.Servers {
 		srv := &c.Servers[i]
-		sub := &shower{origin: origin, origins: srv.Origins}
+		sub := &shower{origin: origin, origins: srv.Origins, notes: srv.Notes}
 		key := str(srv.Name)
 		key.HeadComment = serverComment(srv, origin)
 		servers.Content = append(servers.Content, key, sub.server(srv))
@@ -70,11 +70,18 @@ func serverComment(s *Server, origin bool) string {
 type shower struct {
 	origin  bool
 	origins map[string]string
+	notes   map[string]string
 }
 
 func (s *shower) put(m *yaml.Node, path, key string, v *yaml.Node) {
-	if s.origin && v.Kind == yaml.ScalarNode {
-		v.LineComment = s.from(path)
+	if v.Kind == yaml.ScalarNode {
+		v.LineComment = s.notes[path]
+		if s.origin {
+			v.LineComment = s.from(path)
+			if how := s.notes[path]; how != "" {
+				v.LineComment += ": " + how
+			}
+		}
 	}
 	m.Content = append(m.Content, str(key), v)
 }

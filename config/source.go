@@ -8,6 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+
+	"gopkg.in/yaml.v3"
 
 	"mcpbridge/messages"
 )
@@ -19,6 +22,9 @@ type source struct {
 	base    string // of relative paths
 	trusted bool   // the operator's own word
 	must    bool   // its absence or breakage is Load's error
+	text    []byte // the configuration itself, where it is in no file
+	// foreign files are read besides our own format: JSON only, or all.
+	json, all bool
 }
 
 // environment is what Load knows about the world, resolved once.
@@ -26,6 +32,7 @@ type environment struct {
 	lookup    func(string) (string, bool)
 	home      string
 	workspace string
+	goos      string // "" = the one that runs
 }
 
 func (o LoadOptions) environment() environment {
@@ -51,17 +58,46 @@ func absolute(p string) string {
 	return p
 }
 
+// serversVariable holds servers as JSON.
+const serversVariable = "MCP_SERVERS"
+
+// projectJSON are the files of other tools that are read in a workspace, lowest
+// precedence first.
+var projectJSON = []string{"mcp.json", ".mcp.json", "mcp_servers.json"}
+
 // sources lists the places to read, lowest precedence first (requirement A6).
 func (o LoadOptions) sources(e environment) []source {
 	if o.File != "" {
-		return []source{{layer: LayerFile, file: o.File, base: filepath.Dir(absolute(o.File)), trusted: true, must: true}}
+		return []source{{layer: LayerFile, file: o.File, base: baseOf(o.File), trusted: true, must: true, json: true, text: o.text}}
 	}
 	var out []source
 	if dir := e.userDir(); dir != "" {
 		out = append(out, source{layer: LayerUser, file: filepath.Join(dir, "config.yaml"), base: dir, trusted: true})
 	}
-	return append(out, source{layer: LayerProject, file: filepath.Join(e.workspace, ".mcpbridge", "config.yaml"),
+	for _, name := range projectJSON {
+		out = append(out, source{layer: LayerProjectJSON, file: filepath.Join(e.workspace, name), base: e.workspace, trusted: o.TrustProject, json: true})
+	}
+	out = append(out, source{layer: LayerProject, file: filepath.Join(e.workspace, ".mcpbridge", "config.yaml"),
 		base: e.workspace, trusted: o.TrustProject})
+	if v, ok := e.lookup(serversVariable); ok && v != "" {
+		out = append(out, source{layer: LayerEnv, file: serversVariable, base: e.workspace, trusted: true, json: true, text: []byte(v)})
+	}
+	return out
+}
+
+// toolFolders hold a project's configuration of one tool each: what is relative in it
+// starts at the folder around them.
+var toolFolders = []string{".vscode", ".cursor", ".roo", ".kilocode", ".kiro", ".amazonq", ".gemini", ".qwen", ".codex", ".zed", ".claude"}
+
+// baseOf is where the relative paths of a file begin.
+func baseOf(file string) string {
+	dir := filepath.Dir(absolute(file))
+	for d, up := dir, 0; up < 2; d, up = filepath.Dir(d), up+1 {
+		if slices.Contains(toolFolders, filepath.Base(d)) && (up == 0 || filepath.Base(dir) == "settings") {
+			return filepath.Dir(d)
+		}
+	}
+	return dir
 }
 
 // userDir is the folder of the user layer, "" where there is none.
@@ -98,16 +134,44 @@ func (s source) read() (doc *document, found bool, warning *messages.Issue, fail
 		warning = &messages.Issue{File: s.file, Stage: messages.StageConfig, Severity: messages.SeverityWarning,
 			Message: "everybody on this machine can change this file, and it decides what is run; chmod o-w it"}
 	}
-	root, failure := parseYAML(s.file, data)
+	doc, failure = s.parse(data)
+	return doc, true, warning, failure
+}
+
+// parse reads the text of a source, whatever format it has, into a document.
+func (s source) parse(data []byte) (*document, *FileError) {
+	data, failure := plainText(s.file, data)
 	if failure != nil {
-		return nil, true, warning, failure
+		return nil, failure
 	}
-	return &document{source: s, root: root}, true, warning, nil
+	f := formatYAML
+	switch {
+	case s.layer == LayerEnv:
+		f = formatJSON
+	case s.json || s.all:
+		f = formatOf(s.file, data)
+	}
+	var root *yaml.Node
+	switch f {
+	case formatJSON:
+		root, failure = parseJSON(s.file, data)
+	case formatTOML:
+		root, failure = parseTOML(s.file, data)
+	default:
+		root, failure = parseYAML(s.file, data)
+	}
+	if failure != nil {
+		return nil, failure
+	}
+	return &document{source: s, root: root, format: f}, nil
 }
 
 // bytes reads the file, no more of it than a configuration may have, and tells
 // whether everybody may write to it.
 func (s source) bytes() (data []byte, world bool, err error) {
+	if s.text != nil {
+		return s.text, false, nil
+	}
 	st, err := os.Stat(s.file)
 	if err != nil {
 		return nil, false, err

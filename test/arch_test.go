@@ -76,6 +76,8 @@ var dependencies = []struct {
 	{"github.com/google/jsonschema-go", []string{"actors/internal/policy", "config"}, "schemas are hostile input: one screened door"},
 	{"github.com/cenkalti/backoff/v4", []string{"supervisor"}, "one restart policy, in supervisor/restart.go"},
 	{"gopkg.in/yaml.v3", []string{"config"}, "files are decoded in one place"},
+	{"github.com/tailscale/hujson", []string{"config"}, "files are decoded in one place"},
+	{"github.com/pelletier/go-toml/v2", []string{"config"}, "files are decoded in one place"},
 	{"github.com/spf13/cobra", []string{"cmd/bridgectl"}, "the command line is the outermost shell"},
 	{"github.com/spf13/pflag", []string{"cmd/bridgectl"}, "the command line is the outermost shell"},
 	{"github.com/prometheus/", []string{"supervisor/metrics"}, "metrics hang on the event hook"},

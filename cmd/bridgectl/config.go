@@ -18,14 +18,16 @@ import (
 func (a *app) configCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Check, show and begin the configuration",
-		Long: `Check, show and begin the configuration. Without --config it is read from the layers:
-the user's config.yaml in $XDG_CONFIG_HOME/mcpbridge (else ~/.config/mcpbridge), then
-.mcpbridge/config.yaml in the workspace.`,
+		Short: "Check, show, compare, begin and import the configuration",
+		Long: `Check, show, compare, begin and import the configuration. Without --config it is read
+from these places, of which a later one replaces an earlier one's server of the same name:
+the user's config.yaml in $XDG_CONFIG_HOME/mcpbridge (else ~/.config/mcpbridge); mcp.json,
+.mcp.json and mcp_servers.json in the workspace; .mcpbridge/config.yaml in the workspace;
+and the variable MCP_SERVERS, which holds JSON.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.configCheckCmd(), a.configShowCmd(), a.configInitCmd())
+	cmd.AddCommand(a.configCheckCmd(), a.configShowCmd(), a.configDiffCmd(), a.configInitCmd(), a.configImportCmd(), a.configSchemaCmd())
 	return cmd
 }
 
@@ -45,16 +47,19 @@ func (a *app) configCheckCmd() *cobra.Command {
 		Use:   "check [FILE...]",
 		Short: "Check configuration files and report every problem",
 		Long: `Check configuration files, or the layers that "supervise" would read, and report every
-problem as file:line:col: path: message. It starts nothing. Whether commands,
-directories and references exist is looked at only with --resolve.
+problem as file:line:col: path: message. A FILE may also be one of another tool: Claude,
+Cursor, VS Code, Codex, Gemini CLI, Zed, Goose, opencode and more, told by its name and
+content. It starts nothing. With --resolve it also looks whether commands, directories and
+references exist, and whether the hosts of remote servers answer.
 
 Exit codes: 0 valid · 2 there is an error, or a file cannot be read.`,
 		Example: `  bridgectl config check
   bridgectl config check bridge.yaml -o json
+  bridgectl config check .vscode/mcp.json
   bridgectl config check -c bridge.yaml --resolve`,
 	}
 	load := a.loadFlags(cmd)
-	cmd.Flags().BoolVar(&resolve, "resolve", false, "also look up commands, directories and ${references}")
+	cmd.Flags().BoolVar(&resolve, "resolve", false, "also look up commands, directories and ${references}, and ask the hosts of URLs")
 	out := outputFlag(cmd, "text", "json")
 	cmd.RunE = func(_ *cobra.Command, files []string) error {
 		if load.File != "" && len(files) > 0 {
@@ -123,7 +128,8 @@ func (a *app) configInitCmd() *cobra.Command {
 		Use:   "init [FILE]",
 		Short: "Print a starter configuration, or write it with -w",
 		Long: `Print a commented starter configuration. With -w it is written to FILE, or to the
-user's configuration file; a file that exists is never touched.
+user's configuration file, with the JSON Schema for editors beside it; a file that exists
+is never touched.
 
 Exit codes: 0 · 1 it exists, or cannot be written · 2 usage.`,
 		Example: `  bridgectl config init
@@ -133,27 +139,43 @@ Exit codes: 0 · 1 it exists, or cannot be written · 2 usage.`,
 	}
 	cmd.Flags().BoolVarP(&write, "write", "w", false, "write it to FILE, or to the user's configuration file")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if !write && len(args) > 0 {
+			return usagef("give -w to write %s", args[0])
+		}
 		if !write {
-			if len(args) > 0 {
-				return usagef("give -w to write %s", args[0])
-			}
 			a.out.text(config.Starter())
 			return nil
 		}
-		file := config.LoadOptions{Env: a.env}.UserFile()
-		if len(args) == 1 {
-			file = args[0]
-		}
-		if file == "" {
-			return usagef("neither HOME nor XDG_CONFIG_HOME is set: name the file")
-		}
-		if err := writeNew(file, config.Starter()); err != nil {
-			return err
-		}
-		a.err.line("wrote %s: add a server, then `bridgectl config check`", file)
-		return nil
+		return a.writeConfig(args, config.Starter(), "add a server, then `bridgectl config check`")
 	}
 	return cmd
+}
+
+// writeConfig writes a configuration that begins with a line for editors, and the schema
+// that the line names.
+func (a *app) writeConfig(args []string, text, next string) error {
+	file := config.LoadOptions{Env: a.env}.UserFile()
+	if len(args) == 1 {
+		file = args[0]
+	}
+	if file == "" {
+		return usagef("neither HOME nor XDG_CONFIG_HOME is set: name the file")
+	}
+	schema, err := config.Schema()
+	if err != nil {
+		return err
+	}
+	if err := writeNew(file, text); err != nil {
+		return err
+	}
+	beside := filepath.Join(filepath.Dir(file), config.SchemaFile)
+	if _, err := os.Lstat(beside); errors.Is(err, fs.ErrNotExist) {
+		if err := writeNew(beside, string(schema)); err != nil {
+			return err
+		}
+	}
+	a.err.line("wrote %s: %s", oneLine(file), next)
+	return nil
 }
 
 // writeNew writes a file that must not exist.

@@ -64,7 +64,7 @@ func (a *app) classify(err error) *failure {
 	case errors.As(err, &api):
 		f := &failure{exit: exitFailure, code: api.Code, err: err, hint: api.Hint, server: api.Server}
 		switch {
-		case api.Code == control.CodeUnknownServer || api.Code == control.CodeBadRequest:
+		case api.Code == control.CodeUnknownServer || api.Code == control.CodeBadRequest || api.Code == control.CodeBadConfig:
 			f.exit = exitUsage
 		case api.Status == http.StatusServiceUnavailable: // it is ending
 			f.exit, f.code = exitNoDaemon, "unreachable"

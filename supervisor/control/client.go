@@ -287,6 +287,11 @@ func (c *Client) Config(ctx context.Context, origin bool) (out Config, err error
 	return out, c.get(ctx, http.MethodGet, "/v1/config", url.Values{"origin": {strconv.FormatBool(origin)}}, nil, &out)
 }
 
+// ConfigDiff tells what the configuration files say now and the bridge does not do yet.
+func (c *Client) ConfigDiff(ctx context.Context) (out ConfigDiff, err error) {
+	return out, c.get(ctx, http.MethodGet, "/v1/config/diff", nil, nil, &out)
+}
+
 // Stream opens a newline-delimited MCP connection to the bridge.
 func (c *Client) Stream(ctx context.Context, view string) (Conn, error) {
 	conn, err := dial(ctx, c.path)

@@ -16,6 +16,7 @@
 //	GET  /v1/logs?server=&n=&since=&follow=              NDJSON of messages.LogLine
 //	GET  /v1/events?server=&type=&n=&since=&seq=&follow= NDJSON of messages.Event
 //	GET  /v1/config?origin=               Config: what the bridge runs with, secrets masked
+//	GET  /v1/config/diff                  ConfigDiff: what today's files would change
 //	GET  /v1/stream?view=                 upgrade to newline-delimited MCP (bridgectl stdio)
 //	GET  /debug/pprof/…                   Go's profiles
 //
@@ -31,6 +32,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"mcpbridge/config"
 	"mcpbridge/messages"
 )
 
@@ -88,6 +90,13 @@ type Config struct {
 	YAML string `json:"yaml"` // as `config show` prints it
 }
 
+// ConfigDiff answers GET /v1/config/diff: what a start with today's files would change.
+type ConfigDiff struct {
+	config.Difference
+	Issues []messages.Issue `json:"issues"` // of the files as they are now
+	Files  []string         `json:"files"`
+}
+
 // Target is a state that can be waited for.
 type Target string
 
@@ -132,6 +141,7 @@ const (
 	CodeNotFound      = "not_found"
 	CodeNoJournal     = "journal_unavailable"
 	CodeFailed        = "failed"
+	CodeBadConfig     = "bad_configuration"
 )
 
 // Error is how the control API says no.

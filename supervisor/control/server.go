@@ -31,11 +31,13 @@ type Bridge interface {
 	Config() *config.Config
 }
 
-// Options of a Server. All but ServeStream must be set.
+// Options of a Server. All but ServeStream and Load must be set.
 type Options struct {
 	Bridge  Bridge
 	Logger  *slog.Logger
 	Version func() Version
+	// Load reads the configuration again, as the bridge was started with it.
+	Load func() (*config.Config, error)
 	// ServeStream speaks MCP on a connection until it ends.
 	ServeStream func(ctx context.Context, conn Conn, client, view string) error
 }
@@ -103,6 +105,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /v1/logs", s.logs)
 	mux.HandleFunc("GET /v1/events", s.events)
 	mux.HandleFunc("GET /v1/config", s.config)
+	mux.HandleFunc("GET /v1/config/diff", s.configDiff)
 	mux.HandleFunc("GET /v1/stream", s.stream)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
@@ -233,4 +236,18 @@ func (s *Server) operate(w http.ResponseWriter, r *http.Request) {
 // config shows what the bridge runs with, which is not always what the files say now.
 func (s *Server) config(w http.ResponseWriter, r *http.Request) {
 	reply(w, Config{YAML: config.Show(s.o.Bridge.Config(), r.URL.Query().Get("origin") == "true")})
+}
+
+// configDiff tells what the files say now and the bridge does not do yet.
+func (s *Server) configDiff(w http.ResponseWriter, _ *http.Request) {
+	if s.o.Load == nil {
+		fail(w, &Error{Code: CodeRefused, Status: http.StatusConflict, Message: "this bridge was not started from configuration files"})
+		return
+	}
+	now, err := s.o.Load()
+	if err != nil {
+		fail(w, &Error{Code: CodeBadConfig, Status: http.StatusConflict, Message: err.Error()})
+		return
+	}
+	reply(w, ConfigDiff{Difference: config.Diff(s.o.Bridge.Config(), now), Issues: append([]messages.Issue{}, now.Issues...), Files: append([]string{}, now.Files...)})
 }

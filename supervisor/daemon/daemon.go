@@ -31,6 +31,7 @@ import (
 	"syscall"
 	"time"
 
+	"mcpbridge/config"
 	"mcpbridge/messages"
 	"mcpbridge/supervisor"
 	"mcpbridge/supervisor/control"
@@ -214,6 +215,11 @@ func (d *daemon) controlOptions(started time.Time) control.Options {
 		Version: func() control.Version {
 			return control.Version{Version: d.o.Version, Go: runtime.Version(), PID: os.Getpid(), RunID: d.bridge.RunID(), URL: d.plan.URL,
 				Control: d.plan.Control, StateDir: d.plan.StateDir, TokenFile: d.plan.TokenFile, Started: started}
+		},
+		Load: func() (*config.Config, error) {
+			var p Plan
+			err := p.load(d.o)
+			return p.Config, err
 		},
 		ServeStream: func(ctx context.Context, conn control.Conn, client, view string) error {
 			return d.bridge.Gateway().ServeStream(ctx, conn, client, view)
