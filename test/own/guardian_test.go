@@ -137,7 +137,7 @@ func TestGuardianOfALibrary(t *testing.T) {
 		{"with", harness.Bridgectl(t), "running", ""},
 		{"without", "", "none", "no path of bridgectl"},
 		{"no such file", "/nonexistent/bridgectl", "down", "no such file"},
-		{"another program", "/bin/cat", "down", "did not answer as a guardian"},
+		{"another program", "/bin/cat", "down", "/bin/cat"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := harness.Library(t, cfg, supervisor.WithGuardian(tt.path))

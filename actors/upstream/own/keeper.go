@@ -236,18 +236,22 @@ func (k *keeper) serve(to, from *os.File, pid int, died <-chan struct{}) error {
 	k.mu.Lock()
 	k.pending = append([]order{k.run}, values(k.known)...)
 	k.mu.Unlock()
-	for {
+	for greeted := false; ; {
 		if err := k.flush(to); err != nil {
-			return err
+			return errors.New(k.path + " takes no orders: " + err.Error())
 		}
 		select {
 		case err := <-hello:
 			if err != nil {
 				return errors.New(k.path + " did not answer as a guardian: " + err.Error())
 			}
+			greeted = true
 			k.set(guardianRunning, "", pid)
 		case <-k.wake:
 		case <-died:
+			if !greeted {
+				return errors.New(k.path + " did not answer as a guardian: it ended")
+			}
 			return errors.New("it ended")
 		case <-k.quit:
 			told := k.flush(to) == nil
