@@ -59,7 +59,7 @@ func (g *guard) listen(in *os.File) (bye bool, err error) {
 	for {
 		var o order
 		if lines.Decode(&o) != nil {
-			return false, nil // the end of the bridge, perhaps in the midst of a line
+			return false, nil //nolint:nilerr // the end of the bridge, perhaps in the midst of a line
 		}
 		switch o.Op {
 		case "run":
