@@ -107,7 +107,7 @@ func TestForkBomb(t *testing.T) {
 			}
 			var said string
 			harness.Eventually(t, "the bomb has burst", func() bool {
-				said = regexp.MustCompile(`bomb: .*|.*failed to create new OS thread.*|.*pthread_create failed.*`).FindString(d.OK(t, "logs", "bomb").Stdout)
+				said = regexp.MustCompile(`bomb: .*|.*[Ff]ailed to create new OS thread.*|.*pthread_create failed.*`).FindString(d.OK(t, "logs", "-n", "100000", "bomb").Stdout)
 				return said != ""
 			})
 			n := len(harness.Named(mark))
