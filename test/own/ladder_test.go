@@ -151,14 +151,14 @@ func TestBoundedEnds(t *testing.T) {
 	path := d.WriteConfig(t, "args.json", `{"text":"`+strings.Repeat("x", 1<<20)+`"}`)
 	for range 8 { // initialize, list and the like are requests, too
 		began = time.Now()
-		r := d.CLI(t, "call", "full/write", "--args-file", path, "--timeout", "1s", "-o", "json")
+		r := d.CLI(t, "call", "full/write", "--args-file", path, "--timeout", "5s", "-o", "json")
 		if r.Exit != 0 {
 			break
 		}
 	}
 	took := time.Since(began)
-	t.Logf("1 MiB to one that does not read, deadline 1 s: the caller heard after %s", took.Round(time.Millisecond))
-	if took > 10*time.Second {
+	t.Logf("1 MiB to one that does not read, deadline 5 s: the caller heard after %s", took.Round(time.Millisecond))
+	if took > 15*time.Second {
 		t.Errorf("the call took %s", took)
 	}
 	harness.Eventually(t, "its tree is killed", func() bool { return len(harness.Named(mark+"/full/")) == 0 })
