@@ -43,8 +43,8 @@ func (m *machine) hasten(now time.Time) {
 	if due.Before(now) {
 		due = now
 	}
-	if !due.Before(m.retry) {
-		return
+	if due.Add(earlyAfter).After(m.retry) {
+		return // it would be as good as the one that is due
 	}
 	if m.schedule.IsZero() {
 		m.schedule = m.retry

@@ -67,9 +67,9 @@ func TestB14BackoffOfALongOutage(t *testing.T) {
 			if most := slices.Max(gaps); most > time.Minute {
 				t.Errorf("a pause of %s", most)
 			}
-			late := gaps[len(gaps)-3:]
-			if slices.Min(late) < 40*time.Second || late[0] == late[1] && late[1] == late[2] {
-				t.Errorf("the last pauses: %v", late)
+			late := gaps[8:] // at once, then half a second doubled up to the minute
+			if slices.Min(late) < 40*time.Second || len(late) > 100 && slices.Min(late) == slices.Max(late) {
+				t.Errorf("the pauses after the first: %v", late)
 			}
 			time.Sleep(time.Minute)
 			synctest.Wait()
@@ -81,7 +81,7 @@ func TestB14BackoffOfALongOutage(t *testing.T) {
 }
 
 // TestB14ACallTriesEarly: the server is back and nobody knows. The first call finds out
-// within two seconds, however long the pause still is.
+// within four seconds, however long the pause still is.
 func TestB14ACallTriesEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOutage(10 * time.Minute)
@@ -95,7 +95,7 @@ func TestB14ACallTriesEarly(t *testing.T) {
 		if out.Kind != messages.OK {
 			t.Errorf("%+v", out)
 		}
-		if took := time.Since(began); took > earlyAfter {
+		if took := time.Since(began); took > 2*earlyAfter {
 			t.Errorf("it took %s", took)
 		}
 	})
@@ -122,11 +122,11 @@ func TestB14EarlyTriesDoNotCount(t *testing.T) {
 			}
 		}
 		gaps := o.gaps()
-		if n := len(gaps); n < 30 || n > 100 {
+		if n := len(gaps); n < 30 || n > 95 {
 			t.Errorf("%d tries in three minutes of calls", n)
 		}
-		for _, g := range gaps[3:] { // the first pauses of the schedule are shorter
-			if g < 200*time.Millisecond {
+		for _, g := range gaps[4:] { // the first pauses of the schedule are shorter
+			if g < 1900*time.Millisecond {
 				t.Errorf("two tries %s apart: %v", g, gaps)
 				break
 			}
