@@ -15,6 +15,7 @@ func Check(in *Input) *Report {
 	checkOnce(x, r)
 	checkTruth(x, r)
 	checkOutcomes(x, r)
+	checkTimes(x, r)
 	checkLanes(x, r)
 	checkFences(x, r)
 	checkReads(x, r)
