@@ -45,6 +45,8 @@ func (f *furies) every(d time.Duration, seed uint64, act func(rng *rand.Rand, n 
 
 func (f *furies) begin(seed uint64) {
 	f.every(350*time.Millisecond, seed, f.kill)
+	f.every(300*time.Millisecond, seed+4, f.operate)
+	f.every(700*time.Millisecond, seed+5, f.operate)
 	f.every(900*time.Millisecond, seed+1, f.freeze)
 	f.every(1200*time.Millisecond, seed+2, f.stallPipe)
 	f.every(2500*time.Millisecond, seed+3, func(rng *rand.Rand, _ *reign) {

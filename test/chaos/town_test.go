@@ -32,7 +32,10 @@ type resident struct {
 var restartPolicy = history.Restart{Initial: 50 * time.Millisecond, Multiplier: 2, Max: 400 * time.Millisecond, Jitter: 0.2,
 	ResetAfter: time.Second, Cooldown: 5 * time.Minute}
 
-const abandonAfter = time.Second
+const (
+	abandonAfter = time.Second
+	drainTime    = 5 * time.Second
+)
 
 // residents are six stdio servers, each difficult in its own way, and two remote ones.
 func residents(t *testing.T, lab *harness.Lab, remotes ...*remote) []*resident {
@@ -40,7 +43,7 @@ func residents(t *testing.T, lab *harness.Lab, remotes ...*remote) []*resident {
 	add := func(name string, entry harness.M, serial bool, r resident) {
 		for k, v := range map[string]any{
 			"restart":  harness.M{"backoff": harness.M{"initial": "50ms", "multiplier": 2, "max": "400ms", "jitter": 0.2}, "reset_after": "1s", "burst": 0},
-			"timeouts": harness.M{"abandon_after": abandonAfter.String(), "stdin_close": "200ms", "sigterm": "300ms", "start": "20s"},
+			"timeouts": harness.M{"abandon_after": abandonAfter.String(), "stdin_close": "200ms", "sigterm": "300ms", "start": "20s", "drain": drainTime.String()},
 			"limits":   harness.M{"max_reads": 6},
 		} {
 			entry[k] = v
@@ -48,7 +51,7 @@ func residents(t *testing.T, lab *harness.Lab, remotes ...*remote) []*resident {
 		if serial {
 			entry["isolation"] = "serial"
 		}
-		r.Server = history.Server{Name: name, Remote: entry["url"] != nil, Serial: serial, MaxReads: 6, MaxSideEffects: 1, AbandonAfter: abandonAfter, Restart: restartPolicy}
+		r.Server = history.Server{Name: name, Remote: entry["url"] != nil, Serial: serial, MaxReads: 6, MaxSideEffects: 1, AbandonAfter: abandonAfter, Drain: drainTime, Restart: restartPolicy}
 		r.entry = entry
 		out = append(out, &r)
 	}

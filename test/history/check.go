@@ -60,6 +60,7 @@ func (x *index) count(r *Report) {
 			}
 		}
 	}
+	r.Counts["operations"] = len(x.Operations)
 	for _, k := range x.Kills {
 		r.Counts["fault: "+k.What]++
 	}
