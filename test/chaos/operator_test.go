@@ -13,33 +13,41 @@ import (
 	"mcpbridge/test/witness"
 )
 
-// operate is an operator who has a wish about one server: most gladly about one that is
-// down or coming up, because it is between two states that wishes are forgotten. What was
-// brought down is started again before the next wish.
-func (f *furies) operate(rng *rand.Rand, n *reign) {
+// waylay is an operator who has a wish about a server that is down or coming up: it is
+// between two states that wishes are forgotten.
+func (f *furies) waylay(rng *rand.Rand, n *reign) {
 	r := f.troubled(rng, n)
-	down := messages.VerbStop
-	switch n.state(r.Name) {
-	case messages.StateBackoff.String():
-		if p := rng.IntN(8); p < 2 {
-			f.wish(n, []messages.Verb{messages.VerbReset, messages.VerbRestart}[p], r.Name)
-			return
-		}
-	case messages.StateReady.String():
-		switch p := rng.IntN(8); {
-		case p < 2:
-			f.wish(n, messages.VerbRestart, r.Name)
-			return
-		case p < 4:
-			down = messages.VerbDrain
-		}
+	if r == nil {
+		return
 	}
-	f.wish(n, down, r.Name)
+	if p := rng.IntN(8); p < 2 && n.state(r.Name) == messages.StateBackoff.String() {
+		f.wish(n, []messages.Verb{messages.VerbReset, messages.VerbRestart}[p], r.Name)
+		return
+	}
+	f.standstill(rng, n, messages.VerbStop, r)
+}
+
+// operate is an operator with a wish about any server.
+func (f *furies) operate(rng *rand.Rand, n *reign) {
+	r := f.crowd.residents[rng.IntN(len(f.crowd.residents))]
+	switch p := rng.IntN(8); {
+	case p < 2:
+		f.wish(n, messages.VerbRestart, r.Name)
+	case p < 6:
+		f.standstill(rng, n, messages.VerbDrain, r)
+	default:
+		f.standstill(rng, n, messages.VerbStop, r)
+	}
+}
+
+// standstill brings a server down, and up again before the next wish.
+func (f *furies) standstill(rng *rand.Rand, n *reign, verb messages.Verb, r *resident) {
+	f.wish(n, verb, r.Name)
 	f.pause(time.Duration(150+rng.IntN(450)) * time.Millisecond)
 	f.wish(n, messages.VerbStart, r.Name)
 }
 
-// troubled waits a moment for a server that is in backoff or coming up, else it takes any.
+// troubled waits a moment for a server that is in backoff or coming up; nil if none is.
 func (f *furies) troubled(rng *rand.Rand, n *reign) *resident {
 	all := f.crowd.residents
 	for range 60 {
@@ -53,7 +61,7 @@ func (f *furies) troubled(rng *rand.Rand, n *reign) *resident {
 		}
 		f.pause(5 * time.Millisecond)
 	}
-	return all[rng.IntN(len(all))]
+	return nil
 }
 
 // pause sleeps unless the storm is over.

@@ -26,6 +26,7 @@ type resident struct {
 	entry   harness.M
 	stall   string // the file of -stall; "" = its pipe is left alone
 	wrapped bool   // the leader only waits for its child
+	deaf    bool   // lives on when its stdin ends
 }
 
 // The schedule of restarts, quick enough for many of them in a short storm.
@@ -60,7 +61,7 @@ func residents(t *testing.T, lab *harness.Lab, remotes ...*remote) []*resident {
 		add(name, lab.Server(t, name, append([]string{"-stall", r.stall}, more...)...), serial, r)
 	}
 	stdio("plain", false, resident{})
-	stdio("stubborn", false, resident{}, "-ignore-term")
+	stdio("stubborn", false, resident{deaf: true}, "-ignore-term", "-ignore-eof")
 	stdio("noisy", false, resident{}, "-banner", "-trailing-blanks", "-crlf", "-stderr-flood", "200000", "-list-changed", "300ms")
 	stdio("slow", false, resident{}, "-start-delay", "150ms", "-split-writes", "-progress", "5ms")
 	stdio("serial", true, resident{})

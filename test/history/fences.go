@@ -129,7 +129,7 @@ func (f *fences) released(e messages.Event, c *callView, t *tenant) {
 		return
 	}
 	at := f.x.mono(e.Time)
-	if gone, ok := f.gone[t.gen]; (!ok || gone > at+int64(lateness)) && c.complete(at+int64(lateness)) {
+	if gone, ok := f.gone[t.gen]; (!ok || gone > at+int64(ClockSlack)) && c.complete(at) {
 		f.r.add("P4", "run %s, lane of %s: %s was released (event %d, %q) without a late reply, and generation %d had not ended",
 			f.run.ID, f.srv.Name, c.name(), e.Seq, e.Reason, t.gen)
 	}

@@ -18,6 +18,13 @@ var foundMutations = []mutation{
 		a.Answer = b.Nonce
 		return true
 	}},
+	{"P3", "a call is refused as draining by a daemon that does not drain", func(m *mutant) bool {
+		run := &m.Runs[len(m.Runs)-1]
+		at := run.Events[len(run.Events)/2].Time.UnixNano() - m.Offset
+		m.Calls = append(m.Calls, Call{ID: "door", Nonce: "door", Server: "ex", Tool: "read", Effect: messages.ReadOnly, Client: "c", Run: run.ID, Invoked: at, Returned: at + ms,
+			Timeout: time.Second, Outcome: messages.Rejected.String(), Code: messages.CodeDraining})
+		return true
+	}},
 	{"P4", "a lane of stdio is given up with a word of possible overlap, and its process lives on", func(m *mutant) bool {
 		return m.releasedLate(func(run *Run, i int, gen uint64) {
 			e := run.Events[i]
@@ -136,8 +143,7 @@ func (m *mutant) timed(change func(e *messages.Event)) bool {
 		if len(v.settled) != 1 || len(v.accepted) != 1 || len(v.dispatches) != 1 || len(v.requeues) > 0 {
 			return false
 		}
-		ran := v.settled[0].RanMS
-		return ran > float64((ClockSlack+2*rounding)/time.Millisecond) && v.settled[0].QueuedMS < ran/2
+		return v.settled[0].RanMS > float64((rounding+10*time.Millisecond)/time.Millisecond) && v.settled[0].QueuedMS < 5
 	})
 	if c == nil {
 		return false

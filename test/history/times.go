@@ -6,8 +6,8 @@ import (
 	"mcpbridge/messages"
 )
 
-// rounding is what two times of one clock may differ by, as they are shown.
-const rounding = 5 * time.Millisecond
+// rounding is how much later than its moment an event is dated.
+const rounding = ClockSlack
 
 // checkTimes is P18: the time that a call waited and the time that it ran are told
 // apart. Where it was handed out once, the events say what both must be; what goes before
@@ -20,7 +20,7 @@ func checkTimes(x *index, r *Report) {
 		r.did("P18")
 		s := c.settled[0]
 		queued, ran := millis(s.QueuedMS), millis(s.RanMS)
-		before := time.Duration(x.mono(c.accepted[0].Time)-c.Invoked) + ClockSlack // at the most
+		before := time.Duration(x.mono(c.accepted[0].Time) - c.Invoked)
 		bad := func(what string, is, least, most time.Duration) {
 			if is < least-rounding || is > most+rounding {
 				r.add("P18", "%s was told to have %s %s, and by the events it is between %s and %s (event %d)", c.name(), what, is, least, most, s.Seq)
