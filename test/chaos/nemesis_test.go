@@ -50,6 +50,8 @@ func (f *furies) begin(seed uint64) {
 	f.every(900*time.Millisecond, seed+4, f.mute)
 	f.every(300*time.Millisecond, seed+5, f.waylay)
 	f.every(600*time.Millisecond, seed+6, f.operate)
+	f.every(2500*time.Millisecond, seed+7, f.stampede)
+	f.every(1500*time.Millisecond, seed+8, f.stallPipe)
 	f.every(900*time.Millisecond, seed+1, f.freeze)
 	f.every(1200*time.Millisecond, seed+2, f.stallPipe)
 	f.every(2500*time.Millisecond, seed+3, func(rng *rand.Rand, _ *reign) {
@@ -146,8 +148,11 @@ func (f *furies) stallPipe(rng *rand.Rand, n *reign) {
 	f.gate.RLock()
 	defer f.gate.RUnlock()
 	r := f.stdio(rng, anyOne)
-	if rng.IntN(4) == 0 {
+	switch rng.IntN(4) {
+	case 0:
 		r = f.stdio(rng, func(r *resident) bool { return r.wrapped })
+	case 1: // its reads go out beside a side effect, and then wait for the pipe
+		r = f.stdio(rng, func(r *resident) bool { return r.Serial && !r.wrapped })
 	}
 	if os.WriteFile(r.stall, nil, 0o600) != nil {
 		return
@@ -176,7 +181,7 @@ func (f *furies) jam(n *reign, r *resident) {
 	}
 	ask(4*time.Second, strings.Repeat("x", 300<<10))
 	f.pause(30 * time.Millisecond)
-	for range 3 {
+	for range 5 {
 		ask(100*time.Millisecond, "")
 	}
 }

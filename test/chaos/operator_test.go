@@ -40,6 +40,29 @@ func (f *furies) operate(rng *rand.Rand, n *reign) {
 	}
 }
 
+// stampede is an operator who restarts everything, twice: that is more than may be started
+// in a second, so that some have to wait, and are stopped while they do.
+func (f *furies) stampede(_ *rand.Rand, n *reign) {
+	all := f.crowd.residents
+	for range 2 {
+		for _, r := range all {
+			f.wish(n, messages.VerbRestart, r.Name)
+		}
+		f.pause(100 * time.Millisecond)
+	}
+	var stopped []*resident
+	for _, r := range all {
+		if n.state(r.Name) == messages.StateStarting.String() {
+			f.wish(n, messages.VerbStop, r.Name)
+			stopped = append(stopped, r)
+		}
+	}
+	f.pause(400 * time.Millisecond)
+	for _, r := range stopped {
+		f.wish(n, messages.VerbStart, r.Name)
+	}
+}
+
 // standstill brings a server down, and up again before the next wish.
 func (f *furies) standstill(rng *rand.Rand, n *reign, verb messages.Verb, r *resident) {
 	f.wish(n, verb, r.Name)
