@@ -157,6 +157,25 @@ func TestCases(t *testing.T) {
 			x.in.Lives = []Life{{PID: 1, First: 6*ms + 1, Last: 20 * ms}}
 			return x
 		}(), ""},
+		{"refused at the door of a daemon that drains", func() *tale {
+			x := newTale(ex).event(5, messages.Event{Type: messages.EventDraining}).event(3000, messages.Event{Type: messages.EventCatalogue})
+			x.in.Calls = append(x.in.Calls, Call{ID: "a", Nonce: "na", Server: "s", Tool: "t", Client: "c", Run: "run1", Invoked: 6 * ms, Returned: 7 * ms,
+				Timeout: time.Second, Outcome: messages.Rejected.String(), Code: messages.CodeDraining})
+			return x
+		}(), ""},
+		{"a drain that gives its time", newTale(Server{Name: "s", Drain: time.Second}).up(0, "s", 1).call(1, "a", "s", effect).state(2, "s", messages.StateDraining).
+			state(1002, "s", messages.StateStopping).down(1003, "s", 1).settle(1003, "a", messages.OutcomeUnknown, messages.CodeConnectionLost).
+			boot("s", 1, 1).saw("a", "s", 1, 2, 0), ""},
+		{"a drain that does not", newTale(Server{Name: "s", Drain: time.Second}).up(0, "s", 1).call(1, "a", "s", effect).state(2, "s", messages.StateDraining).
+			state(502, "s", messages.StateStopping).down(503, "s", 1).settle(503, "a", messages.OutcomeUnknown, messages.CodeConnectionLost).
+			boot("s", 1, 1).saw("a", "s", 1, 2, 0), "P12"},
+		{"a drain that an operator cuts short", func() *tale {
+			x := newTale(Server{Name: "s", Drain: time.Second}).up(0, "s", 1).call(1, "a", "s", effect).state(2, "s", messages.StateDraining).
+				state(502, "s", messages.StateStopping).down(503, "s", 1).settle(503, "a", messages.OutcomeUnknown, messages.CodeConnectionLost).
+				boot("s", 1, 1).saw("a", "s", 1, 2, 0)
+			x.in.Operations = []Operation{{Verb: messages.VerbStop, Server: "s", At: 400 * ms, Done: 600 * ms}}
+			return x
+		}(), ""},
 		{"an error is an error", func() *tale {
 			x := newTale(ex).call(1, "a", "s", effect).settle(9, "a", messages.ToolError, messages.CodeToolError).saw("a", "s", 1, 2, 3)
 			x.in.Calls[0].Errs = true
