@@ -2,6 +2,8 @@ package dispatch
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"mcpbridge/actors/internal/lane"
@@ -70,7 +72,8 @@ func (s *sim) checkTurn(a *attempt) {
 		since = s.turns.step + 1
 	}
 	heads := map[string]*call{}
-	for id, o := range s.core.calls {
+	for _, id := range slices.Sorted(maps.Keys(s.core.calls)) { // the same order each time
+		o := s.core.calls[id]
 		if !neverServed(o) || o.server != cl.server {
 			continue
 		}
@@ -88,7 +91,8 @@ func (s *sim) checkTurn(a *attempt) {
 			heads[o.req.Client] = o
 		}
 	}
-	for _, h := range heads {
+	for _, who := range slices.Sorted(maps.Keys(heads)) {
+		h := heads[who]
 		if at, ok := s.turns.placed[a.CallID]; !sameLine(h, cl) || ok && at <= s.turns.queued[h.id] {
 			continue // it had its place before the other came
 		}

@@ -146,6 +146,8 @@ func describe(m messages.Message) string {
 		return fmt.Sprintf("catalogue %d", m.Catalogue.Version)
 	case messages.PriorFound:
 		return fmt.Sprintf("found %s %v", m.CallID, m.Entry != nil)
+	case messages.DrainAll: // a channel's address is another one each time
+		return "drain all"
 	default:
 		return fmt.Sprintf("%T %+v", m, m)
 	}
