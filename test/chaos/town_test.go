@@ -68,8 +68,8 @@ func residents(t *testing.T, lab *harness.Lab, remotes ...*remote) []*resident {
 
 	// A shell that waits for the server: who kills the shell has killed no server.
 	line := "'" + harness.Fixture(t) + "'"
-	shell := resident{wrapped: true, stall: lab.Path("stall-shell")}
-	for _, a := range lab.Args("shell", "-stall", shell.stall) {
+	shell := resident{wrapped: true, deaf: true, stall: lab.Path("stall-shell")}
+	for _, a := range lab.Args("shell", "-stall", shell.stall, "-ignore-eof") {
 		line += " '" + a + "'"
 	}
 	add("shell", harness.M{"command": "sh", "args": []string{"-c", line + "; true"}, "effects": harness.Effects()}, true, shell)

@@ -80,7 +80,7 @@ type watchman struct {
 }
 
 var watchmen = map[string]watchman{
-	bugs.Simulation: {"actors/internal/dispatch", []string{"-test.run", "TestSim$", "-sim.seeds", "1500"}},
+	bugs.Simulation: {"actors/internal/dispatch", []string{"-test.run", "TestSim$", "-sim.seeds", "800"}},
 	bugs.Journal:    {"supervisor/journal", []string{"-test.run", "TestCrash$|TestErrors$|TestTornTail$"}},
 }
 
