@@ -10,7 +10,7 @@ LISTEN   ?= 127.0.0.1:7332
 DURATION ?= 5m
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test race quick chaos crash sim bench lint fmt vuln cross npm clean
+.PHONY: help build run test race quick chaos crash planted sim bench lint fmt vuln cross npm clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ chaos: ## a storm over the real daemon (DURATION=5m), ending in a report
 
 crash: ## the daemon dies, or its disk fails, at every operation of its journal
 	@cd test/crash && MCPBRIDGE_CRASH=1 $(GO) test -count=1 -run 'TestEveryOperation|TestNextStart' -timeout 60m
+
+planted: ## break the bridge on purpose, bug by bug: each must be caught (BUG=name for one)
+	MCPBRIDGE_SQUALLS=$(or $(BUG),all) $(GO) test -count=1 -v -run 'TestPlantedSqualls|TestNothingIsLeft' -timeout 40m ./test/planted
 
 SEEDS ?= 2000
 

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"mcpbridge/internal/planted"
 	"mcpbridge/messages"
 )
 
@@ -53,7 +54,7 @@ func (b *Bridge) Call(ctx context.Context, call messages.CallTool) messages.Outc
 func (b *Bridge) submit(m messages.Submit) bool {
 	b.door.RLock()
 	defer b.door.RUnlock()
-	if b.shut {
+	if b.shut && !planted.Is(planted.DrainAccepts) {
 		return false
 	}
 	b.send(b.refs.Router, m)

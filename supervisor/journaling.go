@@ -9,6 +9,7 @@ import (
 
 	"mcpbridge/actors"
 	"mcpbridge/config"
+	"mcpbridge/internal/planted"
 	"mcpbridge/messages"
 	"mcpbridge/supervisor/journal"
 )
@@ -157,6 +158,8 @@ func (j *journaling) fences(cfg *config.Config, gate *actors.Gate, now time.Time
 		from := now
 		switch {
 		case !ok || !e.Remote:
+			continue
+		case planted.Is(planted.FenceAtStartForgotten):
 			continue
 		case e.Outcome == messages.OutcomeOpen:
 		case e.Outcome == messages.OutcomeUnknown.String() && e.SettledAt != nil:

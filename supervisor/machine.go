@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"mcpbridge/config"
+	"mcpbridge/internal/planted"
 	"mcpbridge/messages"
 )
 
@@ -195,7 +196,9 @@ func (m *machine) boot(now time.Time) {
 // begin asks for the next generation. Nothing of the one before may exist.
 func (m *machine) begin(now time.Time, reason string) {
 	m.cancel(timerRetry, timerCooldown)
-	m.gen = m.nextGen()
+	if m.gen == 0 || !planted.Is(planted.GenerationKept) {
+		m.gen = m.nextGen()
+	}
 	m.phase, m.slot = phaseWaiting, true
 	m.stopping, m.overdue, m.wasReady, m.schedule = false, false, false, time.Time{}
 	m.goal, m.goalWhy = goalDecide, ""
@@ -244,6 +247,9 @@ func (m *machine) ready(now time.Time, e evReady) {
 	}
 	m.releaseSlot()
 	m.cancel(timerStart)
+	if planted.Is(planted.BackoffResetAtReady) {
+		m.pol.forget()
+	}
 	m.wasReady = true
 	m.row.PID, m.row.Protocol = e.Info.PID, e.Info.Protocol
 	if e.Info.Transport != "" {
@@ -274,6 +280,12 @@ func (m *machine) lose(now time.Time, e evLost) {
 	m.lost = true
 	m.cancel(timerStable)
 	m.setTimer(timerStop, stopGrace)
+	if planted.Is(planted.SuccessorTooEarly) {
+		m.lost = false
+		m.cancel(timerStop)
+		m.begin(now, "the connection was lost")
+		return
+	}
 	m.enter(now, messages.StateStarting, "the connection was lost; what is left of the process is being ended", time.Time{})
 }
 
@@ -325,6 +337,9 @@ func (m *machine) down(now time.Time, random float64, e evDown) {
 // decide carries out the policy's word.
 func (m *machine) decide(now time.Time, d decision, exit messages.Exit) {
 	what := fmt.Sprintf("generation %d failed (%s): %s", m.gen, exit.Stage, withHint(exit))
+	if planted.Is(planted.BackoffIgnored) {
+		d.Delay = 0
+	}
 	switch d.Action {
 	case actRestart:
 		if d.Delay <= 0 {
@@ -353,7 +368,7 @@ func (m *machine) timer(now time.Time, e evTimer) {
 	delete(m.timers, e.Kind)
 	switch e.Kind {
 	case timerRetry:
-		if m.state == messages.StateBackoff {
+		if m.state == messages.StateBackoff || planted.Is(planted.StoppedRevived) && m.phase == phaseNone {
 			m.tryAgain(now)
 		}
 	case timerCooldown:

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"mcpbridge/config"
+	"mcpbridge/internal/planted"
 	"mcpbridge/messages"
 )
 
@@ -151,7 +152,13 @@ func (m *machine) stop(now time.Time, why string) {
 	}
 	m.goal, m.goalWhy = goalStop, why
 	if m.phase != phaseLive {
-		m.cancel(timerRetry, timerCooldown)
+		if !planted.Is(planted.StoppedRevived) {
+			m.cancel(timerRetry, timerCooldown)
+		}
+		if planted.Is(planted.SlotAfterStop) && m.phase == phaseWaiting {
+			m.enter(now, messages.StateStopped, why, time.Time{})
+			return
+		}
 		m.phase = phaseNone
 		m.releaseSlot()
 		m.say("%s", why)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"mcpbridge/actors/upstream/own"
+	"mcpbridge/internal/planted"
 	"mcpbridge/messages"
 )
 
@@ -159,7 +160,9 @@ func (c *child) watch() {
 	if observesDeath {
 		awaitDeath(c.pid())
 		c.died()
-		c.tree.Kill()
+		if !planted.Is(planted.TreeNotKilled) {
+			c.tree.Kill()
+		}
 		close(c.dead)
 		c.signals.Lock()
 		_ = c.cmd.Wait()
@@ -267,7 +270,7 @@ func (c *child) prove() bool {
 			reaped = true
 		case <-time.After(time.Until(deadline)):
 		}
-		if reaped && c.tree.Sweep() == 0 {
+		if reaped && (planted.Is(planted.TreeNotKilled) || c.tree.Sweep() == 0) {
 			return true
 		}
 		if !time.Now().Before(deadline) {

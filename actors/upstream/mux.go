@@ -10,6 +10,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"mcpbridge/internal/planted"
 	"mcpbridge/messages"
 )
 
@@ -108,6 +109,9 @@ func (m *mux) add(p *pending) error {
 		return errors.New(m.refuse)
 	}
 	p.id = m.nextID
+	if planted.Is(planted.ReplyToWrongCall) {
+		p.id = firstRawID + int64(len(m.table))
+	}
 	m.nextID++
 	m.table[p.id] = p
 	if p.exec != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"mcpbridge/internal/planted"
 	"mcpbridge/messages"
 )
 
@@ -151,6 +152,9 @@ func (s *stdio) exit() messages.Exit {
 
 // send implements link.
 func (s *stdio) send(p *pending) {
+	if planted.Is(planted.WaiterLeaked) && p.boundary != nil {
+		go func() { <-p.boundary.Voided() }()
+	}
 	if !s.acquire(p) {
 		return
 	}

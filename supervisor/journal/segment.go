@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"time"
+
+	"mcpbridge/internal/planted"
 )
 
 // fail gives the segment up. What was refused is cut off as well as that can be
@@ -148,7 +150,7 @@ func (w *writer) begin() error {
 	if err == nil {
 		err = f.Sync()
 	}
-	if err == nil {
+	if err == nil && !planted.Is(planted.DirectoryNotSynced) {
 		err = w.fs.SyncDir(w.o.Dir)
 	}
 	if err != nil {

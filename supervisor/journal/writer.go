@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"mcpbridge/internal/planted"
 	"mcpbridge/messages"
 )
 
@@ -136,7 +137,9 @@ func (w *writer) commit(items []item) {
 	at[len(kept)] = w.size + int64(len(buf))
 	_, err := w.file.Write(buf)
 	if err == nil && dispatches > 0 && w.o.Fsync == FsyncAlways {
-		err = w.file.Sync()
+		if !planted.Is(planted.DispatchNotSynced) {
+			err = w.file.Sync()
+		}
 		if err == nil {
 			w.clean(w.seq)
 		}
@@ -191,7 +194,9 @@ func (w *writer) refuse(items []item, err error) {
 	w.j.mu.Lock()
 	for _, it := range items {
 		if it.rec.Outcome != nil {
-			w.owed = append(w.owed, it.rec)
+			if !planted.Is(planted.OutcomesNotOwed) {
+				w.owed = append(w.owed, it.rec)
+			}
 			w.j.ix.outcome(*it.rec.Outcome, it.rec.Raw, place{})
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,9 +28,10 @@ type crowd struct {
 	wg        sync.WaitGroup
 	next      atomic.Int64
 
-	mu    sync.Mutex
-	calls []history.Call
-	kills []history.Kill
+	mu         sync.Mutex
+	calls      []history.Call
+	kills      []history.Kill
+	operations []history.Operation
 }
 
 // begin starts n callers that go on until stop is closed.
@@ -116,15 +118,23 @@ func (c *crowd) wish(rng *rand.Rand) wish {
 	return w
 }
 
+// patience is how long after its deadline a caller still waits; then it never came back.
+const patience = 10 * time.Second
+
 // call makes one call and writes it down.
-func (c *crowd) call(n *reign, w wish) history.Call {
-	i := c.next.Add(1)
-	call := history.Call{ID: fmt.Sprintf("storm-%d", i), Nonce: fmt.Sprintf("n%d", i), Server: w.server.Name, Tool: w.tool, Effect: w.effect,
+func (c *crowd) call(n *reign, w wish) history.Call { return c.callAs(c.id(), n, w) }
+
+func (c *crowd) id() string { return fmt.Sprintf("storm-%d", c.next.Add(1)) }
+
+func (c *crowd) callAs(id string, n *reign, w wish) history.Call {
+	call := history.Call{ID: id, Nonce: "n" + strings.TrimPrefix(id, "storm-"), Server: w.server.Name, Tool: w.tool, Effect: w.effect,
 		Client: "local", Run: n.RunID, Timeout: w.timeout}
 	w.args["nonce"] = call.Nonce
 	args, _ := json.Marshal(w.args)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	var never atomic.Bool
+	defer time.AfterFunc(w.timeout+patience, func() { never.Store(true); cancel() }).Stop()
 	if w.leave > 0 {
 		defer time.AfterFunc(w.leave, cancel).Stop()
 	}
@@ -140,10 +150,13 @@ func (c *crowd) call(n *reign, w wish) history.Call {
 	switch {
 	case err == nil:
 		call.Outcome, call.Code, call.Sent, call.Attempt, call.Generation = o.Kind.String(), o.Code, o.Sent(), o.Attempt, o.Generation
+		call.Answer = spokenOf(o.Result)
 	case errors.As(err, &none):
 		call.Outcome = history.NoDaemon
 	case errors.As(err, &refused):
 		call.Outcome, call.Code = history.NoDaemon, messages.Code(refused.Code)
+	case never.Load():
+		call.Outcome, call.Returned = history.NoAnswer, 0
 	case ctx.Err() != nil:
 		call.Outcome = history.Left
 	default:
@@ -165,6 +178,43 @@ func (c *crowd) call(n *reign, w wish) history.Call {
 		c.note("call: 300 KiB of arguments", w.server.Name, 0, call.Invoked)
 	}
 	return call
+}
+
+// spokenOf is the nonce that an answer of the fixture's read, write or put speaks of.
+func spokenOf(result json.RawMessage) string {
+	var r struct {
+		Content []struct{ Text string }
+	}
+	if json.Unmarshal(result, &r) != nil || len(r.Content) != 1 {
+		return ""
+	}
+	for _, did := range []string{"read ", "wrote "} {
+		if nonce, ok := strings.CutPrefix(r.Content[0].Text, did); ok {
+			return nonce
+		}
+	}
+	return ""
+}
+
+// lastWords asks each remote server for a side effect that outlasts the daemon, and waits
+// until it has been sent: the next daemon must know that somebody may still be at work.
+func (c *crowd) lastWords() {
+	n := c.realm.now
+	var ids []string
+	for _, r := range c.residents {
+		if !r.Remote {
+			continue
+		}
+		w := wish{server: r, tool: "write", effect: messages.SideEffect, args: map[string]any{"sleep_ms": 3000}, timeout: 4 * time.Second}
+		id := c.id()
+		ids = append(ids, id)
+		c.wg.Go(func() { c.callAs(id, n, w) })
+	}
+	for end := time.Now().Add(1500 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if !slices.ContainsFunc(ids, func(id string) bool { return !n.dispatched(id) }) {
+			return
+		}
+	}
 }
 
 // note writes a fault down; mu must be held.

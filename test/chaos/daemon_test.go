@@ -20,7 +20,9 @@ type weather struct {
 	last    time.Duration
 	reign   time.Duration
 	callers int
-	rate    float64 // calls a second that make it a storm; 0 = whatever the machine gives
+	rate    float64       // calls a second that make it a storm; 0 = whatever the machine gives
+	lives   int           // the least, and every so many-th ends in a drain; the others are killed
+	settle  time.Duration // what everything has to settle once the faults stop
 }
 
 func forecast(t *testing.T) weather {
@@ -29,19 +31,24 @@ func forecast(t *testing.T) weather {
 		if err != nil || d <= 0 {
 			t.Fatalf("MCPBRIDGE_CHAOS is %q: give a duration such as 5m", v)
 		}
-		return weather{d, 12 * time.Second, 48, 100}
+		return weather{d, 12 * time.Second, 48, 100, 3, settleTime}
 	}
 	if testing.Short() {
-		return weather{8 * time.Second, 2 * time.Second, 32, 0}
+		return weather{8 * time.Second, 2 * time.Second, 32, 0, 3, settleTime}
 	}
-	return weather{18 * time.Second, 4500 * time.Millisecond, 40, 0}
+	return weather{18 * time.Second, 4500 * time.Millisecond, 40, 0, 3, settleTime}
 }
 
-// TestDaemonStorm: whatever happens to servers, pipes, calls and the daemon itself,
-// the accounts of callers, bridge, servers and journal agree, and when the faults
-// stop, everything settles.
+// TestDaemonStorm: whatever happens to servers, pipes, calls, the daemon itself and by the
+// hand of its operator, the accounts of callers, bridge, servers and journal agree, and
+// when the faults stop, everything settles.
 func TestDaemonStorm(t *testing.T) {
 	w := forecast(t)
+	judgeStorm(t, w, blow(t, w))
+}
+
+// blow lets a storm go over the daemon, with env in its environment, and returns all accounts.
+func blow(t *testing.T, w weather, env ...string) *history.Input {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 
@@ -54,7 +61,7 @@ func TestDaemonStorm(t *testing.T) {
 		entries[r.Name] = r.entry
 		in.Servers = append(in.Servers, r.Server)
 	}
-	realm := newRealm(t, harness.Config(entries))
+	realm := newRealm(t, harness.Config(entries), env)
 	eye := watch(lab.Path("witness"))
 	first := realm.rise()
 	awaitTown(t, first, town)
@@ -67,13 +74,14 @@ func TestDaemonStorm(t *testing.T) {
 	furies.begin(seed)
 	for start, lives := time.Now(), 1; ; lives++ {
 		time.Sleep(w.reign)
-		if lives > 3 && time.Since(start) >= w.last {
+		if lives > w.lives && time.Since(start) >= w.last {
 			break
 		}
 		furies.gate.Lock()
-		if lives%3 == 0 {
+		if lives%w.lives == 0 {
 			realm.fall(history.Drained)
 		} else {
+			crowd.lastWords()
 			realm.fall(history.Killed)
 		}
 		realm.rise()
@@ -86,7 +94,7 @@ func TestDaemonStorm(t *testing.T) {
 	close(crowd.stop)
 	crowd.wg.Wait()
 
-	in.Quiet = quiet(t, crowd, town, calm)
+	in.Quiet = quiet(t, crowd, town, calm, w.settle)
 	last := realm.now
 	last.client.Close()
 	time.Sleep(time.Second) // connections of the crowd are on their way out
@@ -97,19 +105,22 @@ func TestDaemonStorm(t *testing.T) {
 
 	in.Lives = eye.end()
 	in.Runs, in.Leftovers = realm.runs, realm.leftovers
-	in.Calls, in.Kills = crowd.calls, crowd.kills
+	in.Calls, in.Kills, in.Operations = crowd.calls, crowd.kills, crowd.operations
 	records, err := witness.ReadFile(lab.Path("witness"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	in.Witness = records
-	judgeStorm(t, w, in)
+	return in
 }
 
 func judgeStorm(t *testing.T, w weather, in *history.Input) {
 	r := history.Check(in)
 	if r.Counts["fault: kill -9 of the daemon"] < 2 {
 		t.Errorf("the daemon was killed %d times; a storm has at least 2", r.Counts["fault: kill -9 of the daemon"])
+	}
+	if r.Counts["operations"] == 0 {
+		t.Error("no operator ever wished anything")
 	}
 	for _, p := range r.Vacuous() {
 		if p != "P13" || in.Journal != nil {
@@ -152,24 +163,27 @@ func notReady(n *reign, town []*resident) (out []string) {
 	return out
 }
 
-// settleTime is what everything has to settle once the faults stop.
+// settleTime is what a loaded machine needs for that.
 const settleTime = 30 * time.Second
 
 // quiet waits until everything is at rest and asks each server for fresh calls.
-func quiet(t *testing.T, c *crowd, town []*resident, calm time.Time) *history.Quiet {
+func quiet(t *testing.T, c *crowd, town []*resident, calm time.Time, settle time.Duration) *history.Quiet {
 	n := c.realm.now
 	q := &history.Quiet{}
 	for {
 		q.NotReady, q.Open = notReady(n, town), openCalls(n)
 		q.After = time.Since(calm)
-		if len(q.NotReady)+len(q.Open) == 0 || q.After > settleTime {
+		if len(q.NotReady)+len(q.Open) == 0 || q.After > settle {
 			break
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 	for _, r := range town {
 		for tool, effect := range map[string]messages.Effect{"read": messages.ReadOnly, "write": messages.SideEffect} {
-			call := c.call(n, wish{server: r, tool: tool, effect: effect, args: map[string]any{}, timeout: settleTime})
+			if len(q.Failed) > 0 {
+				break // that is enough, and the others may take as long
+			}
+			call := c.call(n, wish{server: r, tool: tool, effect: effect, args: map[string]any{}, timeout: settle})
 			if call.Outcome != messages.OK.String() {
 				q.Failed = append(q.Failed, fmt.Sprintf("%s (nonce %s, %s/%s) ended as %s/%s", call.ID, call.Nonce, r.Name, tool, call.Outcome, call.Code))
 			}

@@ -34,7 +34,9 @@ type reign struct {
 
 	mu     sync.Mutex
 	events []messages.Event
-	heard  chan struct{} // closed when the events have ended
+	states map[string]string // of the servers, by the last event
+	sent   map[string]bool   // calls that were dispatched
+	heard  chan struct{}     // closed when the events have ended
 	quit   context.CancelFunc
 }
 
@@ -43,6 +45,7 @@ type realm struct {
 	t      *testing.T
 	world  *harness.World
 	config string
+	env    []string // of the daemons
 
 	mu    sync.Mutex
 	now   *reign // nil between two lives
@@ -52,16 +55,16 @@ type realm struct {
 	leftovers []history.Leftover
 }
 
-func newRealm(t *testing.T, config any) *realm {
+func newRealm(t *testing.T, config any, env []string) *realm {
 	w := harness.NewWorld(t)
-	return &realm{t: t, world: w, config: w.WriteConfig(t, "bridge.yaml", config), since: make(chan struct{})}
+	return &realm{t: t, env: env, world: w, config: w.WriteConfig(t, "bridge.yaml", config), since: make(chan struct{})}
 }
 
 // rise starts the next daemon.
 func (r *realm) rise() *reign {
-	d := harness.Start(r.t, harness.Options{World: r.world, Args: []string{"-c", r.config, "--log-level", "error"}})
+	d := harness.Start(r.t, harness.Options{World: r.world, Env: r.env, Args: []string{"-c", r.config, "--log-level", "error"}})
 	ctx, cancel := context.WithCancel(context.Background())
-	n := &reign{Daemon: d, client: control.NewClient(d.Control), heard: make(chan struct{}), quit: cancel}
+	n := &reign{Daemon: d, client: control.NewClient(d.Control), states: map[string]string{}, sent: map[string]bool{}, heard: make(chan struct{}), quit: cancel}
 	go func() {
 		defer close(n.heard)
 		ear := control.NewClient(d.Control)
@@ -70,6 +73,13 @@ func (r *realm) rise() *reign {
 			n.mu.Lock()
 			defer n.mu.Unlock()
 			n.events = append(n.events, e)
+			switch e.Type {
+			case messages.EventServerState:
+				n.states[e.Server] = e.State
+			case messages.EventCallDispatched:
+				n.sent[e.CallID] = true
+			default:
+			}
 			return nil
 		})
 	}()
@@ -79,6 +89,20 @@ func (r *realm) rise() *reign {
 	r.now = n
 	close(r.since)
 	return n
+}
+
+// state is what a server is, as far as the events have come.
+func (n *reign) state(server string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.states[server]
+}
+
+// dispatched reports whether the call has been sent, as far as the events have come.
+func (n *reign) dispatched(id string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.sent[id]
 }
 
 // current waits for a daemon; nil when stop is closed first.

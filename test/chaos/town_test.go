@@ -26,13 +26,17 @@ type resident struct {
 	entry   harness.M
 	stall   string // the file of -stall; "" = its pipe is left alone
 	wrapped bool   // the leader only waits for its child
+	deaf    bool   // lives on when its stdin ends
 }
 
 // The schedule of restarts, quick enough for many of them in a short storm.
 var restartPolicy = history.Restart{Initial: 50 * time.Millisecond, Multiplier: 2, Max: 400 * time.Millisecond, Jitter: 0.2,
 	ResetAfter: time.Second, Cooldown: 5 * time.Minute}
 
-const abandonAfter = time.Second
+const (
+	abandonAfter = time.Second
+	drainTime    = 5 * time.Second
+)
 
 // residents are six stdio servers, each difficult in its own way, and two remote ones.
 func residents(t *testing.T, lab *harness.Lab, remotes ...*remote) []*resident {
@@ -40,7 +44,7 @@ func residents(t *testing.T, lab *harness.Lab, remotes ...*remote) []*resident {
 	add := func(name string, entry harness.M, serial bool, r resident) {
 		for k, v := range map[string]any{
 			"restart":  harness.M{"backoff": harness.M{"initial": "50ms", "multiplier": 2, "max": "400ms", "jitter": 0.2}, "reset_after": "1s", "burst": 0},
-			"timeouts": harness.M{"abandon_after": abandonAfter.String(), "stdin_close": "200ms", "sigterm": "300ms", "start": "20s"},
+			"timeouts": harness.M{"abandon_after": abandonAfter.String(), "stdin_close": "200ms", "sigterm": "300ms", "start": "20s", "drain": drainTime.String()},
 			"limits":   harness.M{"max_reads": 6},
 		} {
 			entry[k] = v
@@ -48,7 +52,7 @@ func residents(t *testing.T, lab *harness.Lab, remotes ...*remote) []*resident {
 		if serial {
 			entry["isolation"] = "serial"
 		}
-		r.Server = history.Server{Name: name, Remote: entry["url"] != nil, Serial: serial, MaxReads: 6, MaxSideEffects: 1, AbandonAfter: abandonAfter, Restart: restartPolicy}
+		r.Server = history.Server{Name: name, Remote: entry["url"] != nil, Serial: serial, MaxReads: 6, MaxSideEffects: 1, AbandonAfter: abandonAfter, Drain: drainTime, Restart: restartPolicy}
 		r.entry = entry
 		out = append(out, &r)
 	}
@@ -57,15 +61,15 @@ func residents(t *testing.T, lab *harness.Lab, remotes ...*remote) []*resident {
 		add(name, lab.Server(t, name, append([]string{"-stall", r.stall}, more...)...), serial, r)
 	}
 	stdio("plain", false, resident{})
-	stdio("stubborn", false, resident{}, "-ignore-term")
+	stdio("stubborn", false, resident{deaf: true}, "-ignore-term", "-ignore-eof")
 	stdio("noisy", false, resident{}, "-banner", "-trailing-blanks", "-crlf", "-stderr-flood", "200000", "-list-changed", "300ms")
 	stdio("slow", false, resident{}, "-start-delay", "150ms", "-split-writes", "-progress", "5ms")
 	stdio("serial", true, resident{})
 
 	// A shell that waits for the server: who kills the shell has killed no server.
 	line := "'" + harness.Fixture(t) + "'"
-	shell := resident{wrapped: true, stall: lab.Path("stall-shell")}
-	for _, a := range lab.Args("shell", "-stall", shell.stall) {
+	shell := resident{wrapped: true, deaf: true, stall: lab.Path("stall-shell")}
+	for _, a := range lab.Args("shell", "-stall", shell.stall, "-ignore-eof") {
 		line += " '" + a + "'"
 	}
 	add("shell", harness.M{"command": "sh", "args": []string{"-c", line + "; true"}, "effects": harness.Effects()}, true, shell)

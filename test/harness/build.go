@@ -46,9 +46,23 @@ func Stricken(t testing.TB) string {
 // race detector, which would only slow the faults down.
 func Fixture(t testing.TB) string { return build(t, "mcpserver", "./test/mcpserver") }
 
+// Prebuilt is the variable that names a directory with programs that are built already,
+// for who runs one test binary many times.
+const Prebuilt = "MCPBRIDGE_TEST_PROGRAMS"
+
+func isFile(path string) bool {
+	fi, err := os.Stat(path)
+	return err == nil && fi.Mode().IsRegular()
+}
+
 // build builds a program once per test binary.
 func build(t testing.TB, name, pkg string, flags ...string) string {
 	t.Helper()
+	if dir := os.Getenv(Prebuilt); dir != "" {
+		if path := filepath.Join(dir, name); isFile(path) {
+			return path
+		}
+	}
 	b := &binaries
 	b.mu.Lock()
 	defer b.mu.Unlock()

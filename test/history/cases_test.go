@@ -63,7 +63,17 @@ func (t *tale) settle(at int64, id string, kind messages.OutcomeKind, code messa
 		if c := &t.in.Calls[i]; c.ID == id {
 			c.Returned, c.Outcome, c.Code, c.Attempt, c.Generation = at*ms, kind.String(), code, 1, t.sent[id]
 			c.Sent = kind != messages.NotSent && kind != messages.Rejected
-			t.event(at, messages.Event{Type: messages.EventCallSettled, CallID: id, Server: c.Server, Outcome: kind.String(), Code: code, Attempt: 1, Generation: t.sent[id]})
+			var waited, ran float64
+			for _, e := range t.in.Runs[0].Events {
+				switch {
+				case e.CallID != id:
+				case e.Type == messages.EventCallAccepted:
+					waited = float64(at) - float64(e.Time.UnixNano()/ms)
+				case e.Type == messages.EventCallDispatched:
+					ran = float64(at) - float64(e.Time.UnixNano()/ms)
+				}
+			}
+			t.event(at, messages.Event{QueuedMS: waited - ran, RanMS: ran, Type: messages.EventCallSettled, CallID: id, Server: c.Server, Outcome: kind.String(), Code: code, Attempt: 1, Generation: t.sent[id]})
 		}
 	}
 	return t
@@ -140,11 +150,30 @@ func TestCases(t *testing.T) {
 				call(6, "b", "s", effect).settle(9, "b", messages.OK, "").boot("s", 1, 1).saw("a", "s", 1, 2, 0).boot("s", 2, 6).saw("b", "s", 2, 7, 8)
 			x.in.Lives = []Life{{PID: 1, First: 2 * ms, Last: 7*ms + 1}}
 			return x
-		}(), "P4"},
+		}(), "P4 P9"},
 		{"a process id is used again", func() *tale {
 			x := newTale(ex).up(0, "s", 1).call(1, "a", "s", effect).down(5, "s", 1).settle(5, "a", messages.OutcomeUnknown, messages.CodeConnectionLost).
 				call(6, "b", "s", effect).settle(9, "b", messages.OK, "").boot("s", 1, 1).saw("a", "s", 1, 2, 0).boot("s", 1, 6).saw("b", "s", 1, 7, 8)
 			x.in.Lives = []Life{{PID: 1, First: 6*ms + 1, Last: 20 * ms}}
+			return x
+		}(), ""},
+		{"refused at the door of a daemon that drains", func() *tale {
+			x := newTale(ex).event(5, messages.Event{Type: messages.EventDraining}).event(3000, messages.Event{Type: messages.EventCatalogue})
+			x.in.Calls = append(x.in.Calls, Call{ID: "a", Nonce: "na", Server: "s", Tool: "t", Client: "c", Run: "run1", Invoked: 6 * ms, Returned: 7 * ms,
+				Timeout: time.Second, Outcome: messages.Rejected.String(), Code: messages.CodeDraining})
+			return x
+		}(), ""},
+		{"a drain that gives its time", newTale(Server{Name: "s", Drain: time.Second}).up(0, "s", 1).call(1, "a", "s", effect).state(2, "s", messages.StateDraining).
+			state(1002, "s", messages.StateStopping).down(1003, "s", 1).settle(1003, "a", messages.OutcomeUnknown, messages.CodeConnectionLost).
+			boot("s", 1, 1).saw("a", "s", 1, 2, 0), ""},
+		{"a drain that does not", newTale(Server{Name: "s", Drain: time.Second}).up(0, "s", 1).call(1, "a", "s", effect).state(2, "s", messages.StateDraining).
+			state(502, "s", messages.StateStopping).down(503, "s", 1).settle(503, "a", messages.OutcomeUnknown, messages.CodeConnectionLost).
+			boot("s", 1, 1).saw("a", "s", 1, 2, 0), "P12"},
+		{"a drain that an operator cuts short", func() *tale {
+			x := newTale(Server{Name: "s", Drain: time.Second}).up(0, "s", 1).call(1, "a", "s", effect).state(2, "s", messages.StateDraining).
+				state(502, "s", messages.StateStopping).down(503, "s", 1).settle(503, "a", messages.OutcomeUnknown, messages.CodeConnectionLost).
+				boot("s", 1, 1).saw("a", "s", 1, 2, 0)
+			x.in.Operations = []Operation{{Verb: messages.VerbStop, Server: "s", At: 400 * ms, Done: 600 * ms}}
 			return x
 		}(), ""},
 		{"an error is an error", func() *tale {

@@ -15,6 +15,7 @@ func Check(in *Input) *Report {
 	checkOnce(x, r)
 	checkTruth(x, r)
 	checkOutcomes(x, r)
+	checkTimes(x, r)
 	checkLanes(x, r)
 	checkFences(x, r)
 	checkReads(x, r)
@@ -59,6 +60,7 @@ func (x *index) count(r *Report) {
 			}
 		}
 	}
+	r.Counts["operations"] = len(x.Operations)
 	for _, k := range x.Kills {
 		r.Counts["fault: "+k.What]++
 	}

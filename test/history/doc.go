@@ -20,17 +20,24 @@
 //	P4       a side-effect lane of one place never has two at work; exclusive means exclusive
 //	P5       under serial, a read with a free slot goes out in the step in which it arrives
 //	P6       the order of a lane respects real time, and within a client that of arrival
-//	P9       no process outlives its daemon by more than 2 s
+//	P9       no process outlives its daemon by more than 2 s, nor lives when its successor starts
 //	P10      goroutines, descriptors and memory come back to where they were
 //	P11      restarts keep to their schedule; what is stopped stays so; generations only grow
-//	P12      a drain accepts nothing more and delivers what was in flight
+//	P12      a drain accepts nothing more, gives what was in flight its time, and delivers it
 //	P13      after kill -9 the journal knows every side effect that began, and nothing is sent again
 //	P15      once the faults stop, everything settles
 //	P17      no call ended in a mistake of the bridge
+//	P18      waiting and running are told apart, and are what the events say
 //
 // A check claims a violation only where the accounts leave no other reading: the tail
 // of a killed daemon's events may be missing, clocks of different kinds are compared
 // with ClockSlack, a process counts as alive only until somebody last saw it alive.
 // Report tells for each property how much there was to check: a property that met
 // nothing was not checked.
+//
+// # Who checks the checker
+//
+// Mutations of good histories break each promise in the accounts; package test/planted
+// breaks them in the bridge's own code and demands that a squall over the daemon is
+// reported. What a planted bug showed to be missing here stands in foundMutations.
 package history

@@ -1,6 +1,9 @@
 package history
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"time"
 
 	"mcpbridge/messages"
@@ -11,6 +14,7 @@ const orphanTime = 2 * time.Second
 
 // checkLeftovers is P9.
 func checkLeftovers(x *index, r *Report) {
+	checkSuccessors(x, r)
 	for _, run := range x.runs {
 		if run.End != StillUp {
 			r.did("P9")
@@ -21,6 +25,48 @@ func checkLeftovers(x *index, r *Report) {
 			r.add("P9", "run %s: %s lived on %s after its daemon had ended", l.Run, l.What, l.After.Round(time.Millisecond))
 		}
 	}
+}
+
+// checkSuccessors is the other half of P9: within one life of the daemon, the next process
+// of a server starts only when the one before is dead. Both moments are the machine's
+// monotonic clock, and neither is the bridge's word.
+func checkSuccessors(x *index, r *Report) {
+	last := map[string]*proc{}
+	for _, p := range slices.SortedFunc(slices.Values(x.procs), func(a, b *proc) int { return cmp.Compare(a.start, b.start) }) {
+		srv := x.servers[p.server]
+		if srv == nil || srv.Remote {
+			continue
+		}
+		old := last[p.server]
+		last[p.server] = p
+		if old == nil || !x.sameRun(old.start, p.start) {
+			continue
+		}
+		r.did("P9")
+		if old.sign > p.start {
+			r.add("P9", "server %s: pid %d started at %d, and pid %d of the incarnation before it was alive %s later",
+				p.server, p.pid, p.start, old.pid, time.Duration(old.sign-p.start).Round(time.Microsecond))
+			if old.sign > p.sign { // the one that lasts is compared with the next
+				last[p.server] = old
+			}
+		}
+	}
+}
+
+// sameRun reports whether both moments certainly lie within one life of the daemon.
+func (x *index) sameRun(a, b int64) bool {
+	for _, run := range x.runs {
+		if len(run.Events) == 0 {
+			continue
+		}
+		from := x.mono(run.Events[0].Time)
+		if a >= from && b >= from {
+			if run.End == StillUp || b <= run.EndedAt && a <= run.EndedAt {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // What rest may cost more than the baseline. The memory has room for the bounded
@@ -80,6 +126,7 @@ func least(samples []Sample) Sample {
 func checkDrains(x *index, r *Report) {
 	for _, run := range x.runs {
 		x.door(run, r)
+		x.grace(run, r)
 		if run.End != Drained {
 			continue
 		}
@@ -113,6 +160,55 @@ func (x *index) door(run *runView, r *Report) {
 		case messages.EventCallAccepted, messages.EventCallDispatched:
 			if closed > 0 {
 				r.add("P12", "run %s: %s of call %s (event %d) after the drain had begun (event %d)", run.ID, e.Type, e.CallID, e.Seq, closed)
+			}
+		default:
+		}
+	}
+}
+
+// grace looks at who is told to end while it drains: calls that were in flight when the
+// drain began have their time, and nothing but its end, their own, or an operator who
+// does not want to wait cuts it short.
+func (x *index) grace(run *runView, r *Report) {
+	whole := int64(0)           // since when the daemon drains
+	since := map[string]int64{} // or one server
+	flying := map[string]map[string]messages.Event{}
+	for _, e := range run.Events {
+		if e.Type == messages.EventDraining {
+			whole = x.mono(e.Time)
+			continue
+		}
+		srv := x.servers[e.Server]
+		if srv == nil || srv.Drain <= 0 {
+			continue
+		}
+		calls := flying[e.Server]
+		switch e.Type {
+		case messages.EventCallDispatched:
+			if calls == nil {
+				calls = map[string]messages.Event{}
+				flying[e.Server] = calls
+			}
+			calls[e.CallID] = e
+		case messages.EventCallRequeued, messages.EventCallSettled:
+			delete(calls, e.CallID)
+		case messages.EventServerExited:
+			maps.DeleteFunc(calls, func(_ string, d messages.Event) bool { return d.Generation <= e.Generation })
+		case messages.EventServerState:
+			at := x.mono(e.Time)
+			from := cmp.Or(since[e.Server], whole)
+			delete(since, e.Server)
+			switch {
+			case e.State == messages.StateDraining.String():
+				since[e.Server] = at
+			case e.State != messages.StateStopping.String() || from == 0:
+			case at-from >= int64(srv.Drain-earliness) || x.operated(e.Server, from, at, messages.VerbStop):
+			default:
+				r.did("P12")
+				for _, id := range slices.Sorted(maps.Keys(calls)) {
+					r.add("P12", "run %s: %s was told to end (event %d) %s after its drain had begun, with call %s in flight (event %d), which has %s",
+						run.ID, e.Server, e.Seq, time.Duration(at-from).Round(time.Millisecond), id, calls[id].Seq, srv.Drain)
+				}
 			}
 		default:
 		}

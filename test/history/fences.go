@@ -11,7 +11,7 @@ type fences struct {
 	r    *Report
 	run  *runView
 	srv  *Server
-	gone map[uint64]bool // generations whose end is told anywhere in the run
+	gone map[uint64]int64 // generations whose end is told anywhere in the run, and when
 	has  map[string]*tenant
 	late map[string]bool // calls whose late reply, or possible overlap, was told
 }
@@ -27,6 +27,9 @@ const (
 	fenced = "is fenced"
 	owes   = "ended without an answer, and was not fenced"
 )
+
+// answeredLate is the reason of a release by a late reply, which is counted as such.
+const answeredLate = "the server answered"
 
 // checkFences is the other half of P4. At the witness a lane that is given up too
 // soon shows only when the server is slow enough; in the events it shows each time:
@@ -44,12 +47,12 @@ func checkFences(x *index, r *Report) {
 		lanes := map[string]*fences{}
 		for i := range x.Servers {
 			if s := &x.Servers[i]; s.MaxSideEffects <= 1 && !s.Keyed && s.Group == "" {
-				lanes[s.Name] = &fences{x, r, run, s, map[uint64]bool{}, map[string]*tenant{}, map[string]bool{}}
+				lanes[s.Name] = &fences{x, r, run, s, map[uint64]int64{}, map[string]*tenant{}, map[string]bool{}}
 			}
 		}
 		for _, e := range run.Events {
 			if f := lanes[e.Server]; f != nil && e.Type == messages.EventServerExited {
-				f.gone[e.Generation] = true
+				f.gone[e.Generation] = x.mono(e.Time)
 			}
 		}
 		for _, e := range run.Events {
@@ -86,8 +89,10 @@ func (f *fences) take(e messages.Event, c *callView) {
 			f.has[e.CallID] = t
 		}
 		t.state = fenced
-	case messages.EventReplyLate, messages.EventPossibleOverlap:
+	case messages.EventReplyLate:
 		f.late[e.CallID] = true
+	case messages.EventPossibleOverlap: // where there is proof to be had, it is no excuse
+		f.late[e.CallID] = f.late[e.CallID] || f.srv.Remote
 	case messages.EventLaneReleased:
 		f.released(e, c, t)
 		delete(f.has, e.CallID)
@@ -113,13 +118,19 @@ func (f *fences) released(e messages.Event, c *callView, t *tenant) {
 	if t == nil || f.late[e.CallID] {
 		return
 	}
+	if e.Reason == answeredLate {
+		f.r.add("P4", "run %s, lane of %s: %s was released (event %d) because its server answered, and no event tells of the reply",
+			f.run.ID, f.srv.Name, c.name(), e.Seq)
+		return
+	}
 	if f.srv.Remote {
 		f.r.add("P4", "run %s, lane of %s: %s was released (event %d, %q) without a late reply, and no possible overlap was told",
 			f.run.ID, f.srv.Name, c.name(), e.Seq, e.Reason)
 		return
 	}
-	if !f.gone[t.gen] && c.complete(f.x.mono(e.Time)) {
-		f.r.add("P4", "run %s, lane of %s: %s was released (event %d, %q) without a late reply, and generation %d never ended",
+	at := f.x.mono(e.Time)
+	if gone, ok := f.gone[t.gen]; (!ok || gone > at+int64(ClockSlack)) && c.complete(at) {
+		f.r.add("P4", "run %s, lane of %s: %s was released (event %d, %q) without a late reply, and generation %d had not ended",
 			f.run.ID, f.srv.Name, c.name(), e.Seq, e.Reason, t.gen)
 	}
 }

@@ -42,6 +42,7 @@ type Server struct {
 	Keyed          bool          `json:"keyed,omitempty"` // has a lane_key: Call.LaneKey counts
 	Group          string        `json:"group,omitempty"`
 	AbandonAfter   time.Duration `json:"abandon_after"`
+	Drain          time.Duration `json:"drain"` // what calls in flight get; 0 = not checked
 	Restart        Restart       `json:"restart"`
 }
 
@@ -96,6 +97,7 @@ type Call struct {
 	Generation uint64          `json:"generation,omitempty"`
 	Errs       bool            `json:"errs,omitempty"` // the server answers it with an error, if at all
 	LaneKey    string          `json:"lane_key,omitempty"`
+	Answer     string          `json:"answer,omitempty"` // the nonce that the server's answer speaks of, where it does
 	Joined     string          `json:"joined,omitempty"` // the call whose outcome an idempotency key gave
 }
 
@@ -137,11 +139,13 @@ type Leftover struct {
 	After time.Duration `json:"after"`
 }
 
-// Operation is an operator's wish.
+// Operation is an operator's wish. It came true, if it did, between the moment at which
+// it was uttered and the one at which its answer was there; 0 = at once.
 type Operation struct {
 	Verb   messages.Verb `json:"verb"`
 	Server string        `json:"server"`
 	At     int64         `json:"at"`
+	Done   int64         `json:"done,omitempty"`
 }
 
 // Sample is what the daemon used at a moment. Those named baseline were taken at rest

@@ -205,11 +205,15 @@ func (l *life) least() time.Duration {
 	return time.Duration(min(d, float64(p.Max)) * (1 - p.Jitter))
 }
 
-// operated reports whether an operator gave one of the verbs between the two moments,
-// or shortly before.
 func (l *life) operated(from, to int64, verbs ...messages.Verb) bool {
-	for _, o := range l.x.Operations {
-		if o.Server == l.srv.Name && slices.Contains(verbs, o.Verb) && o.At >= from-int64(earliness) && o.At <= to+int64(earliness) {
+	return l.x.operated(l.srv.Name, from, to, verbs...)
+}
+
+// operated reports whether one of an operator's verbs may have come true between the two
+// moments, or shortly before.
+func (x *index) operated(server string, from, to int64, verbs ...messages.Verb) bool {
+	for _, o := range x.Operations {
+		if o.Server == server && slices.Contains(verbs, o.Verb) && max(o.At, o.Done) >= from-int64(earliness) && o.At <= to+int64(earliness) {
 			return true
 		}
 	}

@@ -157,4 +157,4 @@ func (m *mutant) soonDown(run *Run, i int) bool {
 	return false
 }
 
-var mutations = slices.Concat(callMutations, lifeMutations)
+var mutations = slices.Concat(callMutations, lifeMutations, foundMutations)

@@ -102,7 +102,7 @@ func (x *index) bridgeSide(c *callView, r *Report) {
 // have died with the daemon.
 func (x *index) unsettled(c *callView, r *Report) {
 	if c.run == nil {
-		if run := x.runOf(c); run != nil && c.answered() && run.last > c.Returned+int64(time.Second) {
+		if run := x.runOf(c); run != nil && c.answered() && run.last > c.Returned+int64(time.Second) && !x.atTheDoor(run, c) {
 			r.add("P3", "%s was told %s, and the history of run %s knows nothing of it", c.name(), word(c.Outcome, c.Code), run.ID)
 		}
 		return
@@ -113,6 +113,20 @@ func (x *index) unsettled(c *callView, r *Report) {
 	case len(c.accepted) > 0 && c.accepted[0].Deadline != nil && c.complete(x.mono(c.accepted[0].Deadline.Add(lateness))):
 		r.add("P3", "%s was accepted (event %d of run %s) and is lost: no outcome by its deadline + 2 s", c.name(), c.accepted[0].Seq, c.run.ID)
 	}
+}
+
+// atTheDoor reports whether a call was refused by a daemon that was draining already: its
+// door is shut before the calls come to whoever writes the history.
+func (x *index) atTheDoor(run *runView, c *callView) bool {
+	if c.Code != messages.CodeDraining || c.Outcome != messages.Rejected.String() || c.Sent || c.Attempt > 0 {
+		return false
+	}
+	for _, e := range run.Events {
+		if e.Type == messages.EventDraining {
+			return x.mono(e.Time) <= c.Returned+int64(ClockSlack)
+		}
+	}
+	return false
 }
 
 // runOf is the run that the caller believed to ask.

@@ -45,6 +45,10 @@ type refCall struct {
 	held     bool
 	repeated bool
 	seq      int
+	accepted int64
+	sentAt   int64 // 0: it waits
+	waited   int64
+	ran      int64
 }
 
 const ms = int64(time.Millisecond)
@@ -53,7 +57,7 @@ func newReference(pick func(int) int) *reference {
 	r := &reference{pick: pick, in: &Input{Offset: 1_700_000_000_000_000_000, Journal: &Journal{}}, now: int64(time.Hour), pid: 100}
 	restart := Restart{Initial: 50 * time.Millisecond, Multiplier: 2, Max: 400 * time.Millisecond, Jitter: 0.2, ResetAfter: time.Second, Cooldown: time.Minute}
 	for _, s := range []Server{{Name: "ex"}, {Name: "se", Serial: true}, {Name: "web", Remote: true}} {
-		s.MaxReads, s.MaxSideEffects, s.AbandonAfter, s.Restart = 3, 1, 300*time.Millisecond, restart
+		s.MaxReads, s.MaxSideEffects, s.AbandonAfter, s.Restart, s.Drain = 3, 1, 300*time.Millisecond, restart, time.Second
 		r.in.Servers = append(r.in.Servers, s)
 	}
 	for i := range r.in.Servers {
@@ -133,6 +137,7 @@ func (r *reference) submit() {
 	}
 	deadline := r.wall(c.deadline)
 	r.emit(messages.Event{Type: messages.EventCallAccepted, Server: s.Name, CallID: c.ID, Tool: c.Tool, Effect: c.Effect.String(), Client: c.Client, Deadline: &deadline})
+	c.accepted = r.now
 	s.queue = append(s.queue, c)
 	r.pump(s)
 }
@@ -171,18 +176,37 @@ func (r *reference) pump(s *refServer) {
 				Outcome: messages.OutcomeOpen, DispatchedAt: r.wall(r.tick())})
 		}
 		r.emit(messages.Event{Type: messages.EventCallDispatched, Server: s.Name, CallID: c.ID, Attempt: c.Attempt, Generation: s.gen})
+		c.book(r.now, r.now)
 		r.witness(witness.Begin, s, c)
 	}
 }
 
 func (c *refCall) effectful() bool { return c.Effect != messages.ReadOnly }
 
+// book counts the time since the call was accepted or booked last as running or waiting;
+// sentAt is 0 when it waits from now on.
+func (c *refCall) book(now, sentAt int64) {
+	if c.accepted == 0 {
+		return
+	}
+	if d := now - c.accepted - c.waited - c.ran; c.sentAt > 0 {
+		c.ran += d
+	} else {
+		c.waited += d
+	}
+	c.sentAt = sentAt
+}
+
 // settle gives the outcome to everybody.
 func (r *reference) settle(s *refServer, c *refCall, kind messages.OutcomeKind, code messages.Code) {
-	r.emit(messages.Event{Type: messages.EventCallSettled, Server: s.Name, CallID: c.ID, Tool: c.Tool, Effect: c.Effect.String(), Client: c.Client,
+	c.book(r.now, 0)
+	r.emit(messages.Event{QueuedMS: float64(c.waited) / float64(ms), RanMS: float64(c.ran) / float64(ms), Type: messages.EventCallSettled, Server: s.Name, CallID: c.ID, Tool: c.Tool, Effect: c.Effect.String(), Client: c.Client,
 		Outcome: kind.String(), Code: code, Attempt: c.Attempt, Generation: c.Generation})
 	c.Outcome, c.Code, c.Returned = kind.String(), code, r.tick()
 	c.Sent = kind != messages.NotSent && kind != messages.Rejected
+	if kind == messages.OK {
+		c.Answer = c.Nonce
+	}
 	for i := range r.in.Journal.Entries {
 		if e := &r.in.Journal.Entries[i]; e.CallID == c.ID {
 			at := r.wall(r.now)
@@ -291,6 +315,7 @@ func (r *reference) kill(s *refServer) {
 			r.emit(messages.Event{Type: messages.EventLaneReleased, Server: s.Name, CallID: c.ID, Reason: "proven dead"})
 		case c.Effect == messages.ReadOnly && !c.repeated:
 			c.repeated = true
+			c.book(r.now, 0)
 			r.emit(messages.Event{Type: messages.EventCallRequeued, Server: s.Name, CallID: c.ID, Attempt: c.Attempt, Reason: "connection lost: signal: killed"})
 			s.queue = append(s.queue, c)
 			slices.SortFunc(s.queue, func(a, b *refCall) int { return a.seq - b.seq })
@@ -314,7 +339,7 @@ func (r *reference) stop(s *refServer) {
 	if !s.up || s.Remote || s.stopped || len(s.active)+len(s.queue) > 0 {
 		return
 	}
-	r.in.Operations = append(r.in.Operations, Operation{messages.VerbStop, s.Name, r.tick()})
+	r.in.Operations = append(r.in.Operations, Operation{Verb: messages.VerbStop, Server: s.Name, At: r.tick()})
 	s.up, s.stopped = false, true
 	r.state(s, messages.StateStopping)
 	r.emit(messages.Event{Type: messages.EventServerExited, Server: s.Name, Generation: s.gen, Reason: "exit status 0"})
@@ -325,7 +350,7 @@ func (r *reference) again(s *refServer) {
 	if !s.stopped {
 		return
 	}
-	r.in.Operations = append(r.in.Operations, Operation{messages.VerbStart, s.Name, r.tick()})
+	r.in.Operations = append(r.in.Operations, Operation{Verb: messages.VerbStart, Server: s.Name, At: r.tick()})
 	s.stopped, s.fresh, s.backoff = false, true, 0
 	r.start(s)
 }
@@ -369,6 +394,13 @@ func (r *reference) drain() {
 		}
 		for _, c := range append(slices.Clone(s.active), s.ghosts...) {
 			r.finish(s, c)
+		}
+	}
+	for _, s := range r.servers {
+		if s.up {
+			r.state(s, messages.StateStopping)
+			r.emit(messages.Event{Type: messages.EventServerExited, Server: s.Name, Generation: s.gen, Reason: "exit status 0"})
+			r.state(s, messages.StateStopped)
 		}
 	}
 	run.EndedAt = r.tick()

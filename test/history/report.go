@@ -27,13 +27,14 @@ var properties = []struct{ name, text string }{
 	{"P4", "lanes never overlap"},
 	{"P5", "serial: a read with a free slot goes out at once"},
 	{"P6", "the order of a lane respects real time"},
-	{"P9", "no process outlives its daemon by 2 s"},
+	{"P9", "no process outlives its daemon, or its successor's start"},
 	{"P10", "resources return to where they were"},
 	{"P11", "restarts keep to their schedule"},
 	{"P12", "a drain accepts nothing and delivers the rest"},
 	{"P13", "the journal knows what was sent"},
 	{"P15", "when the faults stop, everything settles"},
 	{"P17", "no call ended in a mistake of the bridge"},
+	{"P18", "waiting and running are told apart, truly"},
 }
 
 // Report is what Check found.

@@ -85,6 +85,9 @@ func checkTruth(x *index, r *Report) {
 		default:
 			lie("which is no outcome")
 		}
+		if c.Answer != "" && c.Answer != c.Nonce {
+			lie("and its answer is that of nonce %s", c.Answer)
+		}
 		if c.answered() && c.Sent != sent {
 			lie("with sent: %t", c.Sent)
 		}

@@ -91,6 +91,7 @@
 //	-never                act, and never answer
 //	-noise                a line that is no JSON before the answer
 //	-half-frame           half of the answer, then end
+//	-close-stdout         close stdout instead of answering, and live on (stdio)
 //	-no-body              an answer that is neither result nor error
 //	-dup-reply            the answer twice
 //	-late-reply           the answer again 200 ms later

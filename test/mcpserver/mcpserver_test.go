@@ -139,6 +139,7 @@ func TestRawAnswers(t *testing.T) {
 		{"id as string", callLine(stringID), nil, strings.Replace(ok, `"id":7`, `"id":"7"`, 1) + "\n"},
 		{"no body", callLine(noBody), nil, `{"jsonrpc":"2.0","id":7}` + "\n"},
 		{"half", callLine(halfFrame), nil, ok[:len(ok)/2]},
+		{"stdout closed", callLine(closeStdout), nil, ""},
 		{"mute", callLine(""), []string{"-silent", "call"}, ""},
 		{"split", callLine(""), []string{"-split-writes"}, ok + "\n"},
 		{"legacy discover", `{"jsonrpc":"2.0","id":7,"method":"server/discover"}`, nil, `{"jsonrpc":"2.0","id":7,"error":{"code":-32601,"message":"method not found: server/discover"}}` + "\n"},

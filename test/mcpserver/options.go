@@ -55,6 +55,7 @@ const (
 	never            = "never"
 	noise            = "noise"
 	halfFrame        = "half-frame"
+	closeStdout      = "close-stdout"
 	noBody           = "no-body"
 	dupReply         = "dup-reply"
 	lateReply        = "late-reply"
@@ -71,6 +72,7 @@ var callFaults = []callFault{
 	{never, "act, and never answer"},
 	{noise, "a line that is no JSON before the answer"},
 	{halfFrame, "half of the answer, then end"},
+	{closeStdout, "close stdout instead of answering, and live on"},
 	{noBody, "an answer that is neither result nor error"},
 	{dupReply, "the answer twice"},
 	{lateReply, "the answer again 200 ms later"},

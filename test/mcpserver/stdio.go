@@ -222,6 +222,8 @@ func (s *server) call(ctx context.Context, id json.RawMessage, name string, args
 		msg := frame(id, a, modern)
 		s.out.raw(string(msg[:len(msg)/2]))
 		os.Exit(3)
+	case c.strikes(closeStdout):
+		_ = os.Stdout.Close()
 	case c.strikes(noBody):
 		s.out.message(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s}`, id))
 	default:

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"mcpbridge/internal/planted"
 	"mcpbridge/messages"
 )
 
@@ -125,7 +126,8 @@ func (c *Core) enter(cl *call, s state) {
 	d := c.now.Sub(cl.since)
 	if cl.state == running {
 		cl.ranFor += d
-	} else if cl.state != fenced {
+	}
+	if cl.state != fenced && (cl.state != running || planted.Is(planted.QueueWaitWrong)) {
 		cl.queuedFor += d
 	}
 	cl.state, cl.since = s, c.now

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"mcpbridge/internal/planted"
 	"mcpbridge/messages"
 )
 
@@ -33,6 +34,9 @@ func (c *Core) drainAll(m messages.DrainAll) {
 	c.closed = true
 	c.do(Emit{messages.Event{Time: c.now, Type: messages.EventDraining}})
 	for _, s := range c.order {
+		if planted.Is(planted.DrainKeepsQueue) {
+			break
+		}
 		c.settleQueue(s, notSent(messages.CodeUnavailable, "the bridge is draining", "try again when it has been restarted"))
 	}
 	for _, cl := range slices.Clone(c.waiting) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"mcpbridge/actors/internal/lane"
+	"mcpbridge/internal/planted"
 	"mcpbridge/messages"
 )
 
@@ -95,7 +96,9 @@ func (c *Core) late(cl *call, r messages.Reply) {
 	case messages.ReplyResult, messages.ReplyError, messages.ReplyTooLarge, messages.ReplyProtocol:
 		e := c.event(messages.EventReplyLate, cl)
 		e.Generation = cl.gen
-		c.do(Emit{e})
+		if !planted.Is(planted.LateReplyUncounted) {
+			c.do(Emit{e})
+		}
 		c.unfence(cl, "the server answered")
 	case messages.ReplyLost:
 		if holds(cl) && !r.Proven {
@@ -132,7 +135,7 @@ func (c *Core) overlap(cl *call, why string) {
 // still be worked on. Were its place given up with the repetition, a write that
 // comes later could be undone by the old one.
 func (c *Core) conjure(cl *call) {
-	if !laneIsEffect(cl) {
+	if !laneIsEffect(cl) || planted.Is(planted.GhostForgotten) {
 		return
 	}
 	after := cl.server.limits.AbandonAfter
@@ -186,7 +189,7 @@ func (c *Core) exorcise(s *server, gen uint64) {
 // abandon is the end of abandon_after.
 func (c *Core) abandon(cl *call) {
 	s := cl.server
-	if holds(cl) && (s.limits.Remote || cl.orphan) {
+	if holds(cl) && (s.limits.Remote || cl.orphan || planted.Is(planted.AbandonedWithoutProof)) {
 		c.overlap(cl, "abandoned without proof that it is over")
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"mcpbridge/internal/planted"
 	"mcpbridge/messages"
 )
 
@@ -120,6 +121,8 @@ func (c *Core) known(cl *call) bool {
 		return false
 	case k.digest != cl.digest:
 		c.end(cl, conflict(cl, k.outcome.CallID))
+	case k.call != nil && planted.Is(planted.KeyNotJoined):
+		return false
 	case k.call != nil:
 		c.join(cl, k.call)
 	default:

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"mcpbridge/internal/planted"
 	"mcpbridge/messages"
 )
 
@@ -26,6 +27,9 @@ func (c *Core) record(cl *call) {
 		Server: cl.key.Server, Tool: cl.remote, ArgsDigest: cl.digest, IdempotencyKey: cl.req.IdempotencyKey,
 		Remote: cl.server.limits.Remote, At: c.now,
 	}})
+	if planted.Is(planted.SentBeforeRecorded) {
+		c.send(cl.server, cl)
+	}
 }
 
 // onRecord is the journal's answer.
@@ -46,6 +50,9 @@ func (c *Core) onRecord(m messages.Recorded) {
 		c.requeue(cl, "its server went away before it was sent", false)
 	default:
 		c.send(s, cl)
+		if planted.Is(planted.OutcomeRecordedEarly) {
+			c.closeRecord(cl, messages.Outcome{Kind: messages.OK})
+		}
 	}
 	c.current = nil
 }

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"time"
 
+	"mcpbridge/internal/planted"
 	"mcpbridge/messages"
 )
 
@@ -43,7 +44,11 @@ func (c *Core) send(s *server, cl *call) {
 // of a call is nobody's any more: an answer that it brings is counted as late.
 func (c *Core) callDone(m messages.CallDone) {
 	cl := c.calls[m.CallID]
-	if cl == nil || cl.key != m.Key || cl.gen != m.Gen || cl.attempt != m.Attempt || !cl.out {
+	stale := cl == nil || cl.key != m.Key || cl.gen != m.Gen || cl.attempt != m.Attempt || !cl.out
+	if planted.Is(planted.StaleReply) && cl != nil {
+		stale = cl.key != m.Key || !cl.out
+	}
+	if stale {
 		if isAnswer(m.Reply) {
 			c.do(Emit{messages.Event{Time: c.now, Type: messages.EventReplyLate, Server: m.Key.Server, Instance: m.Key.Instance,
 				CallID: m.CallID, Generation: m.Gen}})
@@ -59,6 +64,11 @@ func (c *Core) callDone(m messages.CallDone) {
 	case running:
 		c.answered(cl, m.Reply)
 	case fenced:
+		if planted.Is(planted.SettledTwice) && isAnswer(m.Reply) {
+			cl.settled = false
+			c.answered(cl, m.Reply)
+			break
+		}
 		c.late(cl, m.Reply)
 	case checking, waiting, queued, joined, recording: // its incarnation was declared over before
 		if isAnswer(m.Reply) {
@@ -204,7 +214,14 @@ func (c *Core) lost(cl *call, proven bool, why string, after time.Duration) {
 		c.postpone(cl, after)
 		return
 	}
-	c.settle(cl, unknownOutcome(cl, messages.CodeConnectionLost, "the connection was lost before an answer came"+because(why)))
+	v := unknownOutcome(cl, messages.CodeConnectionLost, "the connection was lost before an answer came"+because(why))
+	if planted.Is(planted.LostAsNotSent) {
+		v = notSent(messages.CodeUnavailable, v.message, "")
+	}
+	c.settle(cl, v)
+	if planted.Is(planted.FreedOnRemoteLoss) {
+		proven = true
+	}
 	if laneIsEffect(cl) && !proven {
 		c.fence(cl)
 		return
@@ -216,7 +233,11 @@ func (c *Core) lost(cl *call, proven bool, why string, after time.Duration) {
 // have left: the operator said that the tool is harmless, the call is in time and
 // still wanted, and its server is one that comes back.
 func (c *Core) mayRetry(cl *call) bool {
-	if cl.retried || cl.cancel || cl.effect == messages.SideEffect || cl.effectSource != messages.FromConfig {
+	declared := cl.effect != messages.SideEffect && cl.effectSource == messages.FromConfig
+	if planted.Is(planted.RetryOnEOF) {
+		declared = true
+	}
+	if cl.retried || cl.cancel || !declared {
 		return false
 	}
 	_, ok := c.comeback(cl)
@@ -280,6 +301,10 @@ func (c *Core) cancel(m messages.Cancel) {
 		}
 		if m.Left {
 			c.settle(cl, cancelUnanswered(cl))
+			if planted.Is(planted.FreedOnCancel) {
+				c.leave(cl)
+				return
+			}
 			c.fence(cl)
 		}
 	case fenced:
@@ -348,8 +373,11 @@ func (c *Core) due(cl *call) {
 
 // timeout is the deadline of a running call.
 func (c *Core) timeout(cl *call) {
+	if planted.Is(planted.DeadlineIgnored) {
+		return
+	}
 	switch {
-	case cl.boundary.Void():
+	case planted.Is(planted.NotSentWhileWriting) && !cl.boundary.Entered(), cl.boundary.Void():
 		cl.void = true
 		c.settle(cl, c.expired(cl))
 	case cl.cancel:
@@ -362,6 +390,10 @@ func (c *Core) timeout(cl *call) {
 	default:
 		c.tell(cl, "deadline exceeded")
 		c.settle(cl, timedOut(cl))
+		if planted.Is(planted.FreedOnTimeout) {
+			c.leave(cl)
+			return
+		}
 	}
 	c.fence(cl)
 }

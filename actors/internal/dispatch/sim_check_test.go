@@ -11,6 +11,7 @@ import (
 
 func (s *sim) look() {
 	for ; s.events < len(s.harness.events); s.events++ {
+		s.told(s.harness.events[s.events])
 		switch e := s.harness.events[s.events]; e.Type {
 		case messages.EventPossibleOverlap:
 			s.count["overlap"]++
@@ -55,6 +56,7 @@ func (s *sim) handedOut(cmd Execute) {
 	s.checkRecord(a)
 	s.checkLane(a, server)
 	s.checkTwice(a)
+	s.checkTurn(a)
 	s.attempts = append(s.attempts, a)
 }
 
@@ -184,6 +186,12 @@ func (s *sim) commanded(cmd Command) {
 		s.trace(fmt.Sprintf("    settle %s %s/%s first %s", cmd.Outcome.CallID, cmd.Outcome.Kind, cmd.Outcome.Code, cmd.Outcome.FirstID))
 	case Emit:
 		s.trace("    " + cmd.Event.String())
+	case AnswerDrained:
+		s.checkDrained(func(*attempt) bool { return true }, "the bridge")
+	case ToServers:
+		if m, ok := cmd.Message.(messages.ServerDrained); ok {
+			s.checkDrained(func(a *attempt) bool { return a.Key == m.Key && s.serverOf(m.Key).gen == a.Gen }, m.Key.String())
+		}
 	}
 	if s.journal != nil {
 		s.journal.take(cmd)
@@ -200,6 +208,8 @@ func (s *sim) settledNow(o messages.Outcome) {
 		s.count["conflict"]++
 	}
 	s.ended[o.CallID] = o
+	s.look()
+	s.checkTimes(o)
 	if o.FirstID != "" {
 		s.checkShared(o)
 		return
@@ -292,6 +302,7 @@ func (s *sim) invariants() {
 			s.t.Fatalf("%s waits for %s, which has its outcome", id, cl.first.id)
 		}
 	}
+	s.checkIdleReads()
 	for _, sv := range s.core.order {
 		if it, ok := sv.lane.Next(); ok {
 			s.t.Fatalf("%s could start, and was not started", it.ID)

@@ -76,12 +76,13 @@ func play(t testing.TB, seed uint64, keep int) (out played) {
 	for range 60 + s.roll(200) {
 		s.act()
 	}
-	if seed%2 == 0 {
-		s.close()
-	} else {
+	switch {
+	case seed%2 != 0:
 		s.recoverAll()
-		s.close()
+	case s.roll(2) == 0:
+		s.drain()
 	}
+	s.close()
 	return out
 }
 
@@ -117,7 +118,7 @@ func TestSim(t *testing.T) {
 	t.Logf("%d seeds: %v", seeds, sum)
 	// What never happens is not checked either.
 	for _, k := range []string{"ok", "tool_error", "outcome_unknown", "not_sent", "rejected", "recorded", "record failed", "joined", "stored",
-		"conflict", "restart", "fenced at start", "overlap", "requeued", "two keys at once", "two unkeyed at once", "found late", "ran anew", "carried on"} {
+		"conflict", "restart", "fenced at start", "overlap", "requeued", "two keys at once", "two unkeyed at once", "found late", "ran anew", "carried on", "drain"} {
 		if sum[k] == 0 && seeds >= 200 {
 			t.Errorf("%d seeds never saw %q", seeds, k)
 		}

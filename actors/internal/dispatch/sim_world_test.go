@@ -56,6 +56,7 @@ type sim struct {
 	keyed    []messages.CallTool
 	joined   map[string]string // the first
 	ended    map[string]messages.Outcome
+	turns    turns
 	journal  *simJournal // nil for none
 	run      int
 	events   int // looked at
@@ -70,7 +71,7 @@ var simTools = []string{"read", "hint", "put", "write", "write", "long", "file",
 
 func newSim(t testing.TB, d dice) *sim {
 	s := &sim{harness: newHarness(t, nil), dice: d, trace: func(string) {}, count: map[string]int{}, tools: map[string]messages.Tool{},
-		asked: map[string]*simCall{}, joined: map[string]string{}, ended: map[string]messages.Outcome{}}
+		asked: map[string]*simCall{}, joined: map[string]string{}, ended: map[string]messages.Outcome{}, turns: newTurns()}
 	for i, name := range []string{"fs", "par", "web", "twin"} {
 		l := messages.ServerLimits{MaxReads: 2, MaxSideEffects: 1, Queue: 5, QueueBytes: 1 << 20, CallTimeout: 40 * time.Second,
 			AbandonAfter: 15 * time.Second, Serial: i == 1, Remote: i == 2}
@@ -131,6 +132,7 @@ func (s *sim) do(m messages.Message) {
 	s.trace(fmt.Sprintf("%v %s", s.now.Sub(start), describe(m)))
 	s.step(m)
 	s.look()
+	s.noteQueue()
 	s.invariants()
 }
 
@@ -144,6 +146,8 @@ func describe(m messages.Message) string {
 		return fmt.Sprintf("catalogue %d", m.Catalogue.Version)
 	case messages.PriorFound:
 		return fmt.Sprintf("found %s %v", m.CallID, m.Entry != nil)
+	case messages.DrainAll: // a channel's address is another one each time
+		return "drain all"
 	default:
 		return fmt.Sprintf("%T %+v", m, m)
 	}
@@ -177,6 +181,10 @@ func (s *sim) serverOf(k messages.Key) *simServer {
 func (s *sim) act() {
 	switch r := s.roll(100); {
 	case r < 26:
+		if s.roll(20) == 0 {
+			s.rush()
+			return
+		}
 		s.submit()
 	case r < 40:
 		s.enter()
@@ -198,6 +206,7 @@ func (s *sim) act() {
 	case r < 88:
 		v := s.server()
 		v.up = false
+		s.going(v)
 		s.do(messages.SessionLost{Key: v.key, Gen: v.gen})
 	case r < 91:
 		s.upOrDown(s.server())
@@ -331,8 +340,14 @@ func (s *sim) replyTo(a *attempt) {
 	done := messages.CallDone{Key: a.Key, Gen: a.Gen, CallID: a.CallID, Attempt: a.Attempt, Reply: r}
 	if lost != nil {
 		lost.up = false
+		s.going(lost)
 	}
+	_, over := s.ended[a.CallID]
+	before := s.turns.late[a.CallID]
 	s.do(done)
+	if over {
+		s.checkLate(a, r.Kind, before)
+	}
 	if s.roll(10) == 0 {
 		s.do(done)
 	}
@@ -382,6 +397,7 @@ func (s *sim) end(v *simServer, proven bool) {
 			a.over = a.over || proven || !a.Boundary.Entered()
 		}
 	}
+	s.going(v)
 	s.do(messages.SessionDown{Key: v.key, Gen: v.gen, Proven: proven, Reason: "killed"})
 }
 

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"mcpbridge/actors/internal/lane"
+	"mcpbridge/internal/planted"
 	"mcpbridge/messages"
 )
 
@@ -94,7 +95,7 @@ func (c *Core) checkArgs(cl *call, t messages.Tool, checked messages.CheckedArgs
 func (c *Core) admit(cl *call) {
 	s := c.servers[cl.key]
 	switch {
-	case c.closed && !cl.req.DryRun:
+	case c.closed && !cl.req.DryRun && !planted.Is(planted.DrainAccepts):
 		c.end(cl, c.closedDoor(cl))
 		return
 	case s == nil || s.removed:

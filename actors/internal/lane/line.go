@@ -1,5 +1,7 @@
 package lane
 
+import "mcpbridge/internal/planted"
+
 // line is where calls wait: a queue for each client, and the clients in the order
 // in which they are served.
 //
@@ -46,6 +48,10 @@ func (ln *line) push(e *entry) {
 	q := ln.clients[e.item.Client]
 	if q != nil {
 		e.queue = q
+		if planted.Is(planted.LaneLIFO) {
+			q.insertAfter(nil, e)
+			return
+		}
 		q.pushBack(e)
 		return
 	}
@@ -66,6 +72,10 @@ func (ln *line) push(e *entry) {
 func (ln *line) take(e *entry) {
 	if q := e.queue; q != nil {
 		ln.round = max(ln.round, q.round)
+		if planted.Is(planted.UnfairClients) {
+			ln.leave(e, q.round)
+			return
+		}
 		ln.leave(e, q.round+1)
 		return
 	}

@@ -1,6 +1,10 @@
 package lane
 
-import "time"
+import (
+	"time"
+
+	"mcpbridge/internal/planted"
+)
 
 // Next starts the next call that may start now and returns it; ok is false when
 // there is none. Call it until it says so.
@@ -72,7 +76,10 @@ func (l *Lane) candidate() (found *entry) {
 
 // readFits reports whether the places that are taken leave room for one more read.
 func (l *Lane) readFits() bool {
-	return l.reads < l.limits.MaxReads && (l.limits.Serial || l.effects == 0)
+	if planted.Is(planted.SerialReadWaits) {
+		return l.reads < l.limits.MaxReads && l.effects == 0
+	}
+	return l.reads < l.limits.MaxReads && (l.limits.Serial || l.effects == 0 || planted.Is(planted.ReadBesideEffect))
 }
 
 // effectFits is the same for a side effect with that key; nil for none.
@@ -81,6 +88,9 @@ func (l *Lane) effectFits(k *keyed) bool {
 		return false
 	}
 	if k == nil {
+		if planted.Is(planted.TwoEffects) {
+			return l.withKey == 0 && l.effects <= l.limits.MaxSideEffects
+		}
 		return l.withKey == 0 && l.effects < l.limits.MaxSideEffects
 	}
 	return l.effects == l.withKey && k.active == 0 && l.withKey < maxKeys
