@@ -129,10 +129,13 @@ const (
 	ReplyTooLarge
 	// ReplyProtocol: an answer came that is no answer (neither result nor error).
 	ReplyProtocol
+	// ReplyUnsent: entered, and then not one byte could be written: the server took
+	// nothing of it, which is as certain as if the boundary had not been passed.
+	ReplyUnsent
 )
 
 var replyNames = [...]string{ReplyNotEntered: "not_entered", ReplyResult: "result", ReplyError: "error",
-	ReplyLost: "lost", ReplyTooLarge: "too_large", ReplyProtocol: "protocol"}
+	ReplyLost: "lost", ReplyTooLarge: "too_large", ReplyProtocol: "protocol", ReplyUnsent: "unsent"}
 
 // String names the kind for logs and tests.
 func (k ReplyKind) String() string { return enumName(replyNames[:], int(k), "reply") }

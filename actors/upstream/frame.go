@@ -137,10 +137,12 @@ func (r *lineReader) more(s *idScan) []byte {
 	return part
 }
 
-// oversized is the frame of a message over the cap that is at hand as a whole.
-func oversized(msg []byte) frame {
+// oversized is the frame of a message over the cap, as far as it is at hand.
+func oversized(parts ...[]byte) frame {
 	s := newIDScan("")
-	s.feed(msg)
+	for _, part := range parts {
+		s.feed(part)
+	}
 	id, ok := s.take()
 	return frame{over: true, id: id, found: ok}
 }
