@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"mcpbridge/messages"
+	"mcpbridge/supervisor/internal/rawjson"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -52,11 +53,11 @@ func ok(c messages.CallTool, result string) messages.Outcome {
 // tool makes a catalogue entry; raw is what its server wrote.
 func tool(server, remote, raw string) messages.Tool {
 	def := messages.ToolDef{Name: remote, Raw: json.RawMessage(raw)}
-	def.InputSchema, _ = lookup(def.Raw, "inputSchema")
-	def.OutputSchema, _ = lookup(def.Raw, "outputSchema")
-	def.Annotations, _ = lookup(def.Raw, "annotations")
-	if d, ok := lookup(def.Raw, "description"); ok {
-		def.Description = unquote(d)
+	def.InputSchema, _ = rawjson.Lookup(def.Raw, "inputSchema")
+	def.OutputSchema, _ = rawjson.Lookup(def.Raw, "outputSchema")
+	def.Annotations, _ = rawjson.Lookup(def.Raw, "annotations")
+	if d, ok := rawjson.Lookup(def.Raw, "description"); ok {
+		def.Description = rawjson.Unquote(d)
 	}
 	return messages.Tool{Name: "mcp__" + server + "__" + remote, EndpointName: server + "__" + remote, Server: server,
 		RemoteName: remote, Def: def, Permission: messages.Allow, Listed: true}

@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"mcpbridge/messages"
+	"mcpbridge/supervisor/internal/rawjson"
 )
 
 // dialer connects an SDK client of one era by one of the ways in.
@@ -252,7 +253,7 @@ func TestClientConcurrent(t *testing.T) {
 	eachWay(t, func(t *testing.T, d dialer) {
 		b := newBackend(simple("fs", "echo"))
 		b.answer = func(_ context.Context, c messages.CallTool, _ <-chan struct{}) messages.Outcome {
-			return ok(c, `{"content":[{"type":"text","text":`+string(appendString(nil, string(c.Args)))+`}]}`)
+			return ok(c, `{"content":[{"type":"text","text":`+string(rawjson.AppendString(nil, string(c.Args)))+`}]}`)
 		}
 		g, srv := start(t, b, Options{})
 		cs, _, _ := d.connect(t, g, srv.URL)

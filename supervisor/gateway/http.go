@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"mcpbridge/supervisor/internal/rawjson"
 )
 
 const (
@@ -211,9 +213,9 @@ func ready(h http.Header, env envelope, sess *session, modern bool) bool {
 	if version != "" && !slices.Contains(mcp.SupportedProtocolVersions(), version) {
 		return false
 	}
-	meta, _ := lookup(env.params, "_meta")
+	meta, _ := rawjson.Lookup(env.params, "_meta")
 	if !modern {
-		_, has := lookup(meta, mcp.MetaKeyProtocolVersion)
+		_, has := rawjson.Lookup(meta, mcp.MetaKeyProtocolVersion)
 		return sess != nil && !has
 	}
 	if !modernMeta(meta, version) || h.Get(headerMethod) != env.method {
@@ -222,17 +224,17 @@ func ready(h http.Header, env envelope, sess *session, modern bool) bool {
 	if env.method != "tools/call" {
 		return true
 	}
-	name, _ := lookup(env.params, "name")
-	return isString(name) && decodeHeader(h.Get(headerName)) == unquote(name)
+	name, _ := rawjson.Lookup(env.params, "name")
+	return rawjson.IsString(name) && decodeHeader(h.Get(headerName)) == rawjson.Unquote(name)
 }
 
 // modernMeta reports whether _meta holds what protocol 2026-07-28 requires of a
 // request. version is what the transport said, "" where it says nothing.
 func modernMeta(meta json.RawMessage, version string) bool {
 	var proto, caps, info json.RawMessage
-	if !scanObject(meta, func(m member) bool {
-		val := meta[m.valStart:m.valEnd]
-		switch m.key {
+	if !rawjson.Object(meta, func(m rawjson.Member) bool {
+		val := meta[m.ValStart:m.ValEnd]
+		switch m.Key {
 		case mcp.MetaKeyProtocolVersion:
 			proto = val
 		case mcp.MetaKeyClientCapabilities:
@@ -246,7 +248,7 @@ func modernMeta(meta json.RawMessage, version string) bool {
 	}
 	got := unquoteIf(proto)
 	return isModern(got) && slices.Contains(mcp.SupportedProtocolVersions(), got) &&
-		(version == "" || version == got) && isObject(caps) && (info == nil || isObject(info))
+		(version == "" || version == got) && rawjson.IsObject(caps) && (info == nil || rawjson.IsObject(info))
 }
 
 // decodeHeader undoes the `=?base64?…?=` form of header values; a value that is

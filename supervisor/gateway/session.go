@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"mcpbridge/supervisor/internal/rawjson"
 )
 
 // session is one HTTP session of the legacy era. The SDK owns its handshake and
@@ -247,7 +249,7 @@ func (f *inflight) len() int {
 // cancelled handles a notifications/cancelled; it reports whether the request was
 // one of these calls.
 func (g *Gateway) cancelled(f *inflight, params []byte) bool {
-	raw, _ := lookup(params, "requestId")
+	raw, _ := rawjson.Lookup(params, "requestId")
 	key, ok := idKey(raw)
 	if !ok {
 		return false

@@ -13,6 +13,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"mcpbridge/supervisor/internal/rawjson"
 )
 
 const (
@@ -173,7 +175,7 @@ func (s *stream) readAll(r io.Reader) error {
 			s.g.log.Debug("a stream's client is gone", "client", s.client, "error", err)
 			return errGone
 		}
-		if start := skipSpace(line, 0); start < len(line) {
+		if start := rawjson.SkipSpace(line, 0); start < len(line) {
 			s.message(line)
 		}
 		if end := errors.Is(err, io.EOF) || s.life.Err() != nil; end {
@@ -257,8 +259,8 @@ func (s *stream) dispatch(env envelope) {
 // ready tells the era of a tools request, and whether the session is far enough to
 // answer it without the SDK.
 func (s *stream) ready(env envelope) (modern, ok bool) {
-	meta, _ := lookup(env.params, "_meta")
-	version, has := lookup(meta, mcp.MetaKeyProtocolVersion)
+	meta, _ := rawjson.Lookup(env.params, "_meta")
+	version, has := rawjson.Lookup(meta, mcp.MetaKeyProtocolVersion)
 	if has && isModern(unquoteIf(version)) {
 		return true, modernMeta(meta, "")
 	}
@@ -300,7 +302,7 @@ func (s *stream) raw(env envelope, key string, modern bool) {
 		return
 	}
 	s.spawn(env, key, func() { s.calls.remove(key); cancel(); done() }, func() answer {
-		return s.scope.perform(ctx, c, callID, s.client, func(n []byte) { s.out.offer(append(oneLine(n), '\n')) })
+		return s.scope.perform(ctx, c, callID, s.client, func(n []byte) { s.out.offer(append(rawjson.OneLine(n), '\n')) })
 	})
 }
 

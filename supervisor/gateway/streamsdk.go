@@ -8,6 +8,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"mcpbridge/supervisor/internal/rawjson"
 )
 
 // enter notes a request that the SDK will answer; false means that there are too
@@ -85,7 +87,7 @@ func (t *streamTransport) Write(_ context.Context, m jsonrpc.Message) error {
 	if !s.greeted.Load() { // before the answer to initialize a client expects nothing
 		return nil
 	}
-	return s.out.push(append(oneLine(b), '\n'), false)
+	return s.out.push(append(rawjson.OneLine(b), '\n'), false)
 }
 
 // responseKey is idKey for the SDK's form of an id.
@@ -164,14 +166,14 @@ func (b *batch) line() []byte {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		out = append(out, oneLine(p)...)
+		out = append(out, rawjson.OneLine(p)...)
 	}
 	return append(out, "]\n"...)
 }
 
 // respond writes one response without waiting; key is its request's, "" for none.
 func (s *stream) respond(key string, body []byte) error {
-	return s.respondLine(key, append(oneLine(body), '\n'), false)
+	return s.respondLine(key, append(rawjson.OneLine(body), '\n'), false)
 }
 
 // respondLine puts a response on the wire, or into the batch that waits for it.
