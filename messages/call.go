@@ -41,6 +41,10 @@ type CallTool struct {
 	// server, byte for byte but for the progressToken, in order, before the
 	// outcome. It must not block; nil for not wanted.
 	OnProgress func(params json.RawMessage)
+	// Keeps says that the caller goes on holding the result after Call has returned, to
+	// write it to somebody, and says Backend.Delivered when an Outcome that is Held is
+	// out of its hands: until then it counts against the server that sent it.
+	Keeps bool
 	// DryRun asks for the decision only: the outcome is ok with a Result that
 	// describes gate and lane, and nothing is sent.
 	DryRun bool

@@ -33,8 +33,11 @@ type fakeBackend struct {
 	cancels map[string]chan struct{}
 	calls   []messages.CallTool
 	servers []string
-	answer  func(ctx context.Context, c messages.CallTool, cancelled <-chan struct{}) messages.Outcome
-	listed  func(ctx context.Context, server string)
+	// delivered are the calls whose results are written; results what Result knows.
+	delivered []string
+	results   map[string]json.RawMessage
+	answer    func(ctx context.Context, c messages.CallTool, cancelled <-chan struct{}) messages.Outcome
+	listed    func(ctx context.Context, server string)
 }
 
 func newBackend(tools ...messages.Tool) *fakeBackend {
@@ -105,6 +108,17 @@ func (b *fakeBackend) Call(ctx context.Context, c messages.CallTool) messages.Ou
 		b.mu.Unlock()
 	}()
 	return answer(ctx, c, cancelled)
+}
+
+func (b *fakeBackend) Delivered(id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.delivered = append(b.delivered, id)
+}
+
+func (b *fakeBackend) Result(client, view, server, id string) (json.RawMessage, bool) {
+	raw, ok := b.results[client+"|"+view+"|"+server+"|"+id]
+	return raw, ok
 }
 
 func (b *fakeBackend) CancelCall(id string) bool {
@@ -268,7 +282,13 @@ func do(t testing.TB, method, url, body string, headers ...string) reply {
 // open starts a session of the legacy era and returns its id.
 func open(t testing.TB, url string, headers ...string) string {
 	t.Helper()
-	r := send(t, url, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`, headers...)
+	return openAs(t, url, "2025-11-25", headers...)
+}
+
+// openAs is open for a revision.
+func openAs(t testing.TB, url, version string, headers ...string) string {
+	t.Helper()
+	r := send(t, url, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"`+version+`","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`, headers...)
 	id := r.header.Get(headerSession)
 	if r.status != 200 || id == "" {
 		t.Fatalf("initialize: %d %s", r.status, r.body)

@@ -158,7 +158,7 @@ func (sc *scope) callBackend(ctx context.Context, c *toolCall, callID, client st
 	}()
 	ct := sc.target(c.name)
 	ct.ID, ct.Client, ct.Args, ct.Meta = callID, client, c.args, c.meta
-	ct.Timeout, ct.IdempotencyKey, ct.OnProgress = c.timeout, c.idemKey, progress
+	ct.Timeout, ct.IdempotencyKey, ct.OnProgress, ct.Keeps = c.timeout, c.idemKey, progress, true
 	o = sc.g.backend.Call(ctx, ct)
 	if o.CallID == "" {
 		o.CallID = callID
@@ -184,13 +184,25 @@ func (c *toolCall) answer(o messages.Outcome, werr *wireError) answer {
 	if werr != nil {
 		return errorAnswer(c.id, werr)
 	}
-	return c.render(o)
+	a := c.render(o)
+	if o.Held {
+		a.held = o.CallID
+	}
+	return a
+}
+
+// delivered tells the backend that an answer is written, or never will be.
+func (g *Gateway) delivered(a answer) {
+	if a.held != "" {
+		g.backend.Delivered(a.held)
+	}
 }
 
 // answer is one response body in three parts, so that a big result is not copied.
 type answer struct {
 	head, body, tail []byte
-	code             int // of a JSON-RPC error; 0 for a result
+	code             int    // of a JSON-RPC error; 0 for a result
+	held             string // the call whose result counts until it is delivered; "" for none
 }
 
 func (a answer) size() int { return len(a.head) + len(a.body) + len(a.tail) }
@@ -319,6 +331,9 @@ func (sc *scope) sdkCall(ctx context.Context, req mcp.Request) (mcp.Result, erro
 	o, werr := sc.callBackend(ctx, c, newCallID(), requestOf(ctx).client, nil)
 	if werr != nil {
 		return nil, &jsonrpc.Error{Code: int64(werr.Code), Message: werr.Message}
+	}
+	if o.Held { // the SDK does not tell when it has written
+		defer sc.g.backend.Delivered(o.CallID)
 	}
 	if len(o.RPCError) > 0 {
 		var e jsonrpc.Error

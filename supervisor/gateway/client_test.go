@@ -85,7 +85,7 @@ func TestClientListAndCall(t *testing.T) {
 		b := newBackend(simple("web", "get"), simple("fs", "read"), simple("fs", "write"))
 		g, srv := start(t, b, Options{Name: "bridge", Version: "7"})
 		cs, _, _ := d.connect(t, g, srv.URL)
-		if got := cs.InitializeResult(); (got.ProtocolVersion >= firstModern) != d.modern || got.Capabilities.Tools == nil || !got.Capabilities.Tools.ListChanged || got.Capabilities.Resources != nil || got.Capabilities.Logging != nil {
+		if got := cs.InitializeResult(); (got.ProtocolVersion >= firstModern) != d.modern || got.Capabilities.Tools == nil || !got.Capabilities.Tools.ListChanged || got.Capabilities.Resources == nil || got.Capabilities.Resources.ListChanged || got.Capabilities.Logging != nil {
 			t.Errorf("handshake %+v %+v", got, got.Capabilities)
 		}
 		if diff := cmp.Diff([]string{"fs__read", "fs__write", "web__get"}, names(t, cs)); diff != "" {

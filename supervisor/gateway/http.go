@@ -182,8 +182,12 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, rq *request,
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	raw := false
+	if batch && noBatches(r.Header, sess) {
+		writeError(w, http.StatusBadRequest, nil, invalidRequest("JSON-RPC batches are not part of this protocol revision; send one message a request"))
+		return
+	}
 	switch env.method {
-	case "tools/call", "tools/list":
+	case "tools/call", "tools/list", "resources/read":
 		raw = !batch && ready(r.Header, env, sess, modern)
 	case "notifications/cancelled":
 		if sess != nil && g.cancelled(&sess.calls, env.params) {
@@ -200,11 +204,28 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, rq *request,
 		writeError(w, http.StatusBadRequest, nil, invalidRequest("%s needs an id that is a string or a number", env.method))
 		return
 	}
-	if env.method == "tools/list" {
+	switch env.method {
+	case "tools/list":
 		g.serveList(w, r, rq, env, modern)
+		return
+	case "resources/read":
+		g.serveRead(w, rq, env, modern)
 		return
 	}
 	g.serveCall(w, r, rq, env, key, sess, modern)
+}
+
+// lastBatches is the last protocol revision that has JSON-RPC batches.
+const lastBatches = "2025-03-26"
+
+// noBatches reports whether a request is of a revision without batches: by what it says
+// itself, or by what its session agreed on.
+func noBatches(h http.Header, sess *session) bool {
+	version := h.Get(headerProtocol)
+	if sess != nil && version == "" {
+		version = sess.version()
+	}
+	return version > lastBatches
 }
 
 // ready reports whether a tools request may be answered without the SDK.
@@ -221,10 +242,14 @@ func ready(h http.Header, env envelope, sess *session, modern bool) bool {
 	if !modernMeta(meta, version) || h.Get(headerMethod) != env.method {
 		return false
 	}
-	if env.method != "tools/call" {
+	member := "name"
+	switch env.method {
+	case "tools/list":
 		return true
+	case "resources/read":
+		member = "uri"
 	}
-	name, _ := rawjson.Lookup(env.params, "name")
+	name, _ := rawjson.Lookup(env.params, member)
 	return rawjson.IsString(name) && decodeHeader(h.Get(headerName)) == rawjson.Unquote(name)
 }
 
@@ -330,6 +355,18 @@ func (g *Gateway) serveList(w http.ResponseWriter, r *http.Request, rq *request,
 	out.finish(answer{head: appendHead(nil, env.id, "result"), body: raw, tail: []byte("}")})
 }
 
+// serveRead answers resources/read.
+func (g *Gateway) serveRead(w http.ResponseWriter, rq *request, env envelope, modern bool) {
+	out := newResponder(w, modern, false, g.grace, g.keepAlive)
+	defer out.stop()
+	raw, werr := rq.scope.readResult(rq.client, env.params, modern)
+	if werr != nil {
+		out.finish(errorAnswer(env.id, werr))
+		return
+	}
+	out.finish(answer{head: appendHead(nil, env.id, "result"), body: raw, tail: []byte("}")})
+}
+
 // serveCall answers tools/call. A client of the session era that goes away has not
 // cancelled: its call runs on to its outcome (so does this goroutine, at most to
 // the call's deadline). In the stateless era the response is the call's life.
@@ -357,5 +394,7 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, rq *request,
 	}
 	out := newResponder(w, modern, c.progress != nil, g.grace, g.keepAlive)
 	defer out.stop()
-	out.finish(rq.scope.perform(ctx, c, callID, rq.client, out.notify))
+	a := rq.scope.perform(ctx, c, callID, rq.client, out.notify)
+	defer g.delivered(a)
+	out.finish(a)
 }

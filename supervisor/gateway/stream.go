@@ -226,7 +226,7 @@ func (s *stream) message(line []byte) {
 // dispatch takes lists, calls and the cancellation of calls; the rest is the SDK's.
 func (s *stream) dispatch(env envelope) {
 	switch env.method {
-	case "tools/call", "tools/list":
+	case "tools/call", "tools/list", "resources/read":
 		if key, ok := idKey(env.id); ok {
 			if modern, ok := s.ready(env); ok {
 				s.raw(env, key, modern)
@@ -277,9 +277,15 @@ func (s *stream) raw(env envelope, key string, modern bool) {
 		return
 	}
 	done := func() { <-s.slots }
-	if env.method == "tools/list" {
+	if env.method != "tools/call" {
 		s.spawn(env, key, done, func() answer {
-			body, werr := s.scope.listPage(s.life, env.params, modern)
+			var body []byte
+			var werr *wireError
+			if env.method == "tools/list" {
+				body, werr = s.scope.listPage(s.life, env.params, modern)
+			} else {
+				body, werr = s.scope.readResult(s.client, env.params, modern)
+			}
 			if werr != nil {
 				return errorAnswer(env.id, werr)
 			}
@@ -324,6 +330,6 @@ func (s *stream) spawn(env envelope, key string, done func(), work func() answer
 		}()
 		// The id is free before the client can see the answer and use it again.
 		s.calls.remove(key)
-		_ = s.respondLine(key, a.line(), true)
+		_ = s.respondLine(key, outLine{a.line(), func() { s.g.delivered(a) }}, true)
 	}()
 }

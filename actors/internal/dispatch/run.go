@@ -86,6 +86,7 @@ func (c *Core) answered(cl *call, r messages.Reply) {
 		if r.Kind != messages.ReplyTooLarge {
 			cl.server.idleEnds = 0
 		}
+		c.retain(cl, int64(len(r.Raw)))
 		c.end(cl, v)
 		return
 	}
