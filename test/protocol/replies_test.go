@@ -329,12 +329,12 @@ func TestB34BusyIsNotDead(t *testing.T) {
 }
 
 func init() {
-	modes["closes stdin"] = mode{call: func(r *rogue, c call) {
-		r.text(c.id, "done")
+	modes["closes stdin"] = mode{inline: true, call: func(r *rogue, c call) {
 		if c.nonce == "last" {
+			r.stay.Store(true)
 			_ = os.Stdin.Close()
-			time.Sleep(time.Hour)
 		}
+		r.text(c.id, "done")
 	}}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -21,11 +22,12 @@ const (
 // mode is how a rogue behaves where it is not as a server should be. What is nil is done
 // well.
 type mode struct {
-	start func(r *rogue)                              // before it reads anything
-	begin func(r *rogue, id string)                   // initialize
-	list  func(r *rogue, id, cursor string)           // tools/list
-	call  func(r *rogue, c call)                      // tools/call, each in a goroutine of its own
-	other func(r *rogue, method, id string) (ok bool) // everything else
+	start  func(r *rogue)                              // before it reads anything
+	begin  func(r *rogue, id string)                   // initialize
+	list   func(r *rogue, id, cursor string)           // tools/list
+	call   func(r *rogue, c call)                      // tools/call, each in a goroutine of its own
+	inline bool                                        // call runs where the reading does
+	other  func(r *rogue, method, id string) (ok bool) // everything else
 }
 
 // modes are all there are, by name.
@@ -37,7 +39,8 @@ type rogue struct {
 	mu     sync.Mutex
 	out    io.Writer
 	record *os.File
-	tools  string // the inside of the list
+	tools  string      // the inside of the list
+	stay   atomic.Bool // it lives on without a stdin
 }
 
 // call is one tools/call.
@@ -76,6 +79,9 @@ func runRogue(name string) {
 			r.handle(line)
 		}
 		if err != nil {
+			for r.stay.Load() {
+				time.Sleep(time.Hour)
+			}
 			return
 		}
 	}
@@ -117,6 +123,10 @@ func (r *rogue) handle(line []byte) {
 		c.nonce, c.N = a.Nonce, a.N
 		if r.m.call == nil {
 			r.text(id, "done "+c.nonce)
+			return
+		}
+		if r.m.inline {
+			r.m.call(r, c)
 			return
 		}
 		go r.m.call(r, c)

@@ -91,16 +91,16 @@ func found(t *testing.T, name string, more ...harness.M) *town {
 func (c *town) visit() {
 	defer c.wg.Done()
 	for {
-		select {
-		case <-c.stop:
-			return
-		case <-time.After(20 * time.Millisecond):
-		}
 		ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
 		o := c.b.Call(ctx, messages.CallTool{Tool: "neighbour/read", Args: json.RawMessage(`{}`)})
 		cancel()
 		if c.calls.Add(1); o.Kind != messages.OK {
 			c.bad.Store(&o)
+		}
+		select {
+		case <-c.stop:
+			return
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
