@@ -68,6 +68,9 @@ const (
 	CodeInternal            Code = "internal"
 )
 
+// ResultScheme is how the URI of a result that was cut begins; its id follows.
+const ResultScheme = "mcpbridge://results/"
+
 // Outcome is the one answer to a call.
 type Outcome struct {
 	CallID string

@@ -21,7 +21,7 @@ func (b *Bridge) shorten(out messages.Outcome, call messages.CallTool) messages.
 	}
 	owner := results.Owner{Client: cmp.Or(call.Client, defaultClient), View: call.View, Server: out.Server}
 	if id, ok := b.results.Put(owner, *whole); ok {
-		out.ResultURI = results.Scheme + id
+		out.ResultURI = messages.ResultScheme + id
 	}
 	*whole, out.Truncated = cut(*whole, limit, out.ResultURI), true
 	return out

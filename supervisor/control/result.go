@@ -8,10 +8,9 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-)
 
-// resultScheme is how the URI of a result that was cut begins.
-const resultScheme = "mcpbridge://results/"
+	"mcpbridge/messages"
+)
 
 // result gives a result that was cut back as a whole, as its server wrote it.
 func (s *Server) result(w http.ResponseWriter, r *http.Request) {
@@ -32,7 +31,7 @@ func (c *Client) Result(ctx context.Context, uri, view string) (json.RawMessage,
 	if view != "" {
 		q.Set("view", view)
 	}
-	resp, err := c.do(ctx, http.MethodGet, "/v1/results/"+url.PathEscape(strings.TrimPrefix(uri, resultScheme)), q, nil)
+	resp, err := c.do(ctx, http.MethodGet, "/v1/results/"+url.PathEscape(strings.TrimPrefix(uri, messages.ResultScheme)), q, nil)
 	if err != nil {
 		return nil, err
 	}

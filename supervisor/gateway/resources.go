@@ -10,8 +10,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"mcpbridge/messages"
 	"mcpbridge/supervisor/internal/rawjson"
-	"mcpbridge/supervisor/internal/results"
 )
 
 // codeNoResource is how revisions before 2026-07-28 call a resource that does not exist;
@@ -31,7 +31,7 @@ func (sc *scope) readResult(client string, params json.RawMessage, modern bool) 
 		return nil, invalidParams("params.uri must be the uri of a resource")
 	}
 	var whole json.RawMessage
-	id, ours := strings.CutPrefix(uri, results.Scheme)
+	id, ours := strings.CutPrefix(uri, messages.ResultScheme)
 	if ours {
 		whole, ours = sc.g.backend.Result(client, sc.key.view, sc.key.server, id)
 	}

@@ -39,17 +39,18 @@ func (broken) Is(target error) bool { return target == ErrBroken }
 // hold is a matter of the engine.
 func Usable(raw json.RawMessage) error {
 	v, _, err := decode(raw, maxJSONDepth)
-	if errors.Is(err, errTooDeep) {
-		return broken{fmt.Errorf("it cannot be read: %w", err)}
+	switch {
+	case errors.Is(err, errTooDeep):
+		err = fmt.Errorf("it cannot be read: %w", err)
+	case err != nil: // valid JSON, and odd in a way that others may not mind
+		err = nil
+	default:
+		f := &former{lenient: true}
+		if err = f.schema(v, ""); err == nil {
+			err = f.references(v)
+		}
 	}
 	if err != nil {
-		return nil // valid JSON, and odd in a way that others may not mind
-	}
-	f := &former{lenient: true}
-	if err := f.schema(v, ""); err != nil {
-		return broken{err}
-	}
-	if err := f.references(v); err != nil {
 		return broken{err}
 	}
 	return nil

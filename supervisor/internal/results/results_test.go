@@ -14,6 +14,8 @@ import (
 	"pgregory.net/rapid"
 )
 
+const testURI = "mcpbridge://results/id"
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type shape struct {
@@ -28,7 +30,7 @@ type shape struct {
 
 func cut(t *testing.T, raw string, limit int64) (shape, string) {
 	t.Helper()
-	out := Cut(json.RawMessage(raw), limit, Scheme+"id")
+	out := Cut(json.RawMessage(raw), limit, testURI)
 	var s shape
 	if err := json.Unmarshal(out, &s); err != nil {
 		t.Fatalf("%v\n%.500s", err, out)
@@ -37,10 +39,10 @@ func cut(t *testing.T, raw string, limit int64) (shape, string) {
 		t.Errorf("%d bytes for a limit of %d", len(out), limit)
 	}
 	last := s.Content[len(s.Content)-1].Text
-	if !strings.Contains(last, fmt.Sprintf("%d bytes", len(raw))) || !strings.Contains(last, Scheme+"id") {
+	if !strings.Contains(last, fmt.Sprintf("%d bytes", len(raw))) || !strings.Contains(last, testURI) {
 		t.Errorf("marker %q", last)
 	}
-	if s.Meta[metaTruncated] != true || s.Meta[metaURI] != Scheme+"id" || s.Meta[metaBytes] != float64(len(raw)) {
+	if s.Meta[metaTruncated] != true || s.Meta[metaURI] != testURI || s.Meta[metaBytes] != float64(len(raw)) {
 		t.Errorf("_meta %v", s.Meta)
 	}
 	return s, string(out)
@@ -87,7 +89,7 @@ func TestCut(t *testing.T) {
 
 func TestCutError(t *testing.T) {
 	raw := `{"code":-32050,"message":"` + strings.Repeat("m", 3000) + `","data":"` + strings.Repeat("d", 9000) + `"}`
-	out := CutError(json.RawMessage(raw), 2000, Scheme+"id")
+	out := CutError(json.RawMessage(raw), 2000, testURI)
 	var e struct {
 		Code    int
 		Message string
@@ -96,7 +98,7 @@ func TestCutError(t *testing.T) {
 	if err := json.Unmarshal(out, &e); err != nil {
 		t.Fatal(err)
 	}
-	if e.Code != -32050 || len(e.Message) < 500 || len(e.Message) > 2000 || e.Data[metaURI] != Scheme+"id" || e.Data[metaTruncated] != true {
+	if e.Code != -32050 || len(e.Message) < 500 || len(e.Message) > 2000 || e.Data[metaURI] != testURI || e.Data[metaTruncated] != true {
 		t.Errorf("%.300s", out)
 	}
 }

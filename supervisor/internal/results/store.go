@@ -17,9 +17,6 @@ import (
 	"time"
 )
 
-// Scheme is how the URI of a result begins; the id follows.
-const Scheme = "mcpbridge://results/"
-
 // The bounds of a Store.
 const (
 	keepFor    = 10 * time.Minute
