@@ -75,8 +75,11 @@ func (s *Store) Put(owner Owner, raw json.RawMessage) (id string, ok bool) {
 	s.byID[e.id] = e
 	s.order = append(s.order, e)
 	s.count(e, +1)
-	for len(s.order) > keepCount || s.memory > keepMemory || s.disk > keepDisk {
-		s.remove(s.victim(e))
+	for len(s.order) > keepCount {
+		s.remove(s.victim(e, func(*entry) int64 { return 1 }))
+	}
+	for s.memory > keepMemory || s.disk > keepDisk {
+		s.remove(s.victim(e, func(e *entry) int64 { return e.size }))
 	}
 	s.arm()
 	return e.id, true
@@ -103,15 +106,16 @@ func (s *Store) spill(raw json.RawMessage) *os.File {
 	return f
 }
 
-// victim is who gives way to the newest: the oldest of the client that holds most.
-func (s *Store) victim(newest *entry) *entry {
-	bytes := map[string]int64{}
+// victim is who gives way to the newest: the oldest of the client that holds most, in
+// whatever there is too much of.
+func (s *Store) victim(newest *entry, weigh func(*entry) int64) *entry {
+	holds := map[string]int64{}
 	for _, e := range s.order {
-		bytes[e.owner.Client] += e.size
+		holds[e.owner.Client] += weigh(e)
 	}
 	var worst *entry
 	for _, e := range s.order {
-		if e != newest && (worst == nil || bytes[e.owner.Client] > bytes[worst.owner.Client]) {
+		if e != newest && (worst == nil || holds[e.owner.Client] > holds[worst.owner.Client]) {
 			worst = e
 		}
 	}
