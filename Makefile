@@ -10,7 +10,7 @@ LISTEN   ?= 127.0.0.1:7332
 DURATION ?= 5m
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test race quick chaos crash planted sim bench lint fmt vuln cross npm clean
+.PHONY: help build run test race quick chaos crash planted sim fuzz bench lint fmt vuln cross npm clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,14 @@ SEEDS ?= 2000
 
 sim: ## the router's simulation (SEEDS=n; a failing seed is printed and can be replayed)
 	$(GO) test -count=1 -run 'TestSim$$' -timeout 60m ./actors/internal/dispatch -sim.seeds $(SEEDS)
+
+FUZZTIME ?= 30s
+FUZZ     := ./actors/upstream:FuzzFraming ./actors/upstream:FuzzSSE ./config:FuzzLoad ./actors/internal/policy:FuzzSchemaScreen \
+            ./actors/internal/catalogue:FuzzNames ./supervisor/gateway:FuzzEndpoint ./supervisor/gateway:FuzzScanner \
+            ./cmd/bridgectl:FuzzSanitise ./supervisor/journal:FuzzReplay
+
+fuzz: ## everything that reads foreign bytes, each for FUZZTIME=30s; what is found stays in testdata/fuzz
+	@for f in $(FUZZ); do echo "$${f#*:}"; $(GO) test -run '^$$' -fuzz "^$${f#*:}\$$" -fuzztime $(FUZZTIME) $${f%:*} || exit 1; done
 
 bench: ## the benchmarks against a plain SDK client and a plain SDK proxy
 	@cd test/bench && MCPBRIDGE_BENCH=1 $(GO) test -count=1 -run '^TestBench' -timeout 20m

@@ -173,6 +173,19 @@ func (g *Gate) schemaProblems(def messages.ToolDef) []string {
 	return nil
 }
 
+// inputProblem says why a tool's input schema is not passed on, "" where it is. A schema
+// that nobody can use would cost strict clients the whole list; without it the tool can
+// still be called, and its server checks the arguments (requirement C4).
+func (g *Gate) inputProblem(def messages.ToolDef) string {
+	err := policy.Usable(def.InputSchema)
+	if err == nil {
+		if _, err = g.schemas.get(def.InputSchema); !errors.Is(err, policy.ErrBroken) {
+			return ""
+		}
+	}
+	return `its input schema is quarantined, and {"type":"object"} is listed in its place: ` + err.Error() + "; the server checks the arguments alone"
+}
+
 // outputProblem says why a tool's output schema is not passed on, "" where it is or
 // there is none.
 // Typed clients compile every output schema of a list at once, so that a broken one

@@ -146,9 +146,15 @@ func (r *registry) serverGone(key messages.Key) {
 func (r *registry) part(server string, listing messages.Listing) catalogue.Part {
 	g := r.cfg.Gate
 	budget, unseen, dropped := maxScreened, 0, 0
-	problems := func(d messages.ToolDef) []string {
+	input := func(d messages.ToolDef) string {
 		if budget -= len(d.InputSchema); budget < 0 {
 			unseen++
+			return ""
+		}
+		return g.inputProblem(d)
+	}
+	problems := func(d messages.ToolDef) []string {
+		if budget < 0 {
 			return nil
 		}
 		return g.schemaProblems(d)
@@ -167,10 +173,10 @@ func (r *registry) part(server string, listing messages.Listing) catalogue.Part 
 	p := catalogue.NewPart(server, listing, catalogue.Rules{
 		Effect: func(d messages.ToolDef) (messages.Effect, messages.EffectSource) { return g.effect(server, d) },
 		// The word for the catalogue at large; the router asks again for the caller at hand.
-		Decide:   func(t messages.Tool) (messages.Permission, string) { return g.Decide(t, "", "") },
-		Visible:  func(remote string) bool { return g.visible(server, remote) },
-		Limits:   func(remote string) messages.ToolLimits { return g.limits(server, remote) },
-		Problems: problems, Output: output,
+		Decide:  func(t messages.Tool) (messages.Permission, string) { return g.Decide(t, "", "") },
+		Visible: func(remote string) bool { return g.visible(server, remote) },
+		Limits:  func(remote string) messages.ToolLimits { return g.limits(server, remote) },
+		Input:   input, Problems: problems, Output: output,
 		Reserved: func(name string) bool { return slices.Contains(r.cfg.Config.ReservedNames, name) },
 	})
 	if unseen > 0 {

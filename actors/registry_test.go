@@ -216,7 +216,7 @@ func TestRegistryFollowsAServer(t *testing.T) {
 	}
 	want := []string{
 		"warning adapt_tool: an entry without a name was dropped",
-		`warning adapt_tool: its input schema is not used to check arguments: the root refers to itself; the server checks them alone`,
+		`warning adapt_tool: its input schema is quarantined, and {"type":"object"} is listed in its place: the root refers to itself; the server checks the arguments alone`,
 		"warning register: 2 tools hidden by tools.allow and tools.deny",
 	}
 	if d := cmp.Diff(want, registryIssues(registryFind(t, s, "fs"))); d != "" {

@@ -16,7 +16,6 @@ func (d *decoder) inactive(s *Server) {
 	}{
 		{"sessions", s.PerClient, "all clients share one session of the server"},
 		{"pins", s.PinChange != def.PinChange, "changed definitions are taken over"},
-		{"limits.result_bytes", s.Limits.ResultBytes != def.Limits.ResultBytes, "results are passed on whole, up to frame_bytes"},
 	} {
 		d.warnInactive(f.path, f.set, f.why)
 	}

@@ -73,6 +73,12 @@ type Cancel struct {
 	Found  chan<- bool
 }
 
+// HoldFrom is the size in bytes from which on a result is counted until it is delivered.
+const HoldFrom = 64 << 10
+
+// Delivered says that the result of a call is out of the bridge's hands.
+type Delivered struct{ CallID string }
+
 // ServerConfigured tells the router that a server exists and how to schedule it.
 type ServerConfigured struct {
 	Key    Key
@@ -338,6 +344,7 @@ type Snapshot struct {
 
 func (Submit) message()             {}
 func (Cancel) message()             {}
+func (Delivered) message()          {}
 func (ServerConfigured) message()   {}
 func (ServerRemoved) message()      {}
 func (ServerStateChanged) message() {}

@@ -2,6 +2,7 @@ package messages
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 )
 
@@ -14,6 +15,12 @@ type Backend interface {
 	// CancelCall asks to cancel a call by id, as its client does; it reports
 	// whether the call was known. The outcome still comes from Call.
 	CancelCall(id string) bool
+	// Delivered says that the result of a call with Keeps is out of the caller's hands.
+	Delivered(callID string)
+	// Result returns a result that was cut (requirement D7), by the id at the end of its
+	// URI, whole: for the client that made the call, through the same view and, where
+	// server is given, from that server. For all others it does not exist.
+	Result(client, view, server, id string) (json.RawMessage, bool)
 	// Catalogue returns the current snapshot, never nil.
 	Catalogue() *Catalogue
 	// WaitListed blocks until every server that is starting for the first time has

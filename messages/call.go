@@ -41,6 +41,10 @@ type CallTool struct {
 	// server, byte for byte but for the progressToken, in order, before the
 	// outcome. It must not block; nil for not wanted.
 	OnProgress func(params json.RawMessage)
+	// Keeps says that the caller goes on holding the result after Call has returned, to
+	// write it to somebody, and says Backend.Delivered when an Outcome that is Held is
+	// out of its hands: until then it counts against the server that sent it.
+	Keeps bool
 	// DryRun asks for the decision only: the outcome is ok with a Result that
 	// describes gate and lane, and nothing is sent.
 	DryRun bool
@@ -129,10 +133,13 @@ const (
 	ReplyTooLarge
 	// ReplyProtocol: an answer came that is no answer (neither result nor error).
 	ReplyProtocol
+	// ReplyUnsent: entered, and then not one byte could be written: the server took
+	// nothing of it, which is as certain as if the boundary had not been passed.
+	ReplyUnsent
 )
 
 var replyNames = [...]string{ReplyNotEntered: "not_entered", ReplyResult: "result", ReplyError: "error",
-	ReplyLost: "lost", ReplyTooLarge: "too_large", ReplyProtocol: "protocol"}
+	ReplyLost: "lost", ReplyTooLarge: "too_large", ReplyProtocol: "protocol", ReplyUnsent: "unsent"}
 
 // String names the kind for logs and tests.
 func (k ReplyKind) String() string { return enumName(replyNames[:], int(k), "reply") }

@@ -4,7 +4,7 @@
 //
 // # Who says what to whom
 //
-//	Bridge.Call ──Submit, Cancel──────────────► router
+//	Bridge.Call ──Submit, Cancel, Delivered───► router
 //	registry ─────CatalogueChanged────────────► router
 //	server/<name> ServerConfigured, ServerStateChanged, SessionUp*, SessionDown, DrainServer ► router
 //	session ──────SessionLost─────────────────► router

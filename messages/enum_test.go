@@ -56,12 +56,12 @@ func TestEnums(t *testing.T) {
 	roundTrip(t, effectNames[:], ReadOnly)
 	roundTrip(t, effectSourceNames[:], FromConfig)
 	roundTrip(t, permissionNames[:], Allow)
-	for i, want := range []string{"not_entered", "result", "error", "lost", "too_large", "protocol"} {
+	for i, want := range []string{"not_entered", "result", "error", "lost", "too_large", "protocol", "unsent"} {
 		if got := ReplyKind(i).String(); got != want {
 			t.Errorf("ReplyKind(%d) = %q, want %q", i, got, want)
 		}
 	}
-	if len(replyNames) != int(ReplyProtocol)+1 {
+	if len(replyNames) != int(ReplyUnsent)+1 {
 		t.Errorf("%d reply names", len(replyNames))
 	}
 }

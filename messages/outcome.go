@@ -68,6 +68,9 @@ const (
 	CodeInternal            Code = "internal"
 )
 
+// ResultScheme is how the URI of a result that was cut begins; its id follows.
+const ResultScheme = "mcpbridge://results/"
+
 // Outcome is the one answer to a call.
 type Outcome struct {
 	CallID string
@@ -87,9 +90,16 @@ type Outcome struct {
 	// Result holds the server's result object byte for byte (ok, and tool_error
 	// with isError); RPCError the server's JSON-RPC error object byte for byte.
 	// At most one is set.
-	Result    json.RawMessage
-	RPCError  json.RawMessage
+	Result   json.RawMessage
+	RPCError json.RawMessage
+	// Truncated says that Result (or RPCError) was cut to limits.result_bytes; ResultURI
+	// then names the resource under which the same client can read the whole for a while
+	// (requirement D7).
 	Truncated bool
+	ResultURI string
+	// Held is set when the router counts the result until it is delivered. Bridge.Call
+	// sees to that by itself, unless the caller asked for it with CallTool.Keeps.
+	Held bool
 
 	Attempt        int    // 1 for the first dispatch; 0 when never dispatched
 	Generation     uint64 // of the incarnation that was asked; 0 when none was
@@ -164,6 +174,7 @@ type outcomeJSON struct {
 	Text           string          `json:"text"`
 	ContentCounts  map[string]int  `json:"content_counts"`
 	Truncated      bool            `json:"truncated"`
+	ResultURI      string          `json:"result_uri,omitempty"`
 	Error          *errorJSON      `json:"error"`
 	Sent           bool            `json:"sent"`
 	SafeToRetry    bool            `json:"safe_to_retry"`
@@ -190,7 +201,7 @@ func (o Outcome) errorObject() *errorJSON {
 // MarshalJSON renders the outcome as `call -o json` shows it.
 func (o Outcome) MarshalJSON() ([]byte, error) {
 	j := outcomeJSON{CallID: o.CallID, Tool: o.Tool, Server: o.Server, RemoteTool: o.RemoteTool, Effect: o.Effect,
-		Outcome: o.Kind, Result: orNull(o.Result), Text: o.Text(), ContentCounts: o.ContentCounts(), Truncated: o.Truncated,
+		Outcome: o.Kind, Result: orNull(o.Result), Text: o.Text(), ContentCounts: o.ContentCounts(), Truncated: o.Truncated, ResultURI: o.ResultURI,
 		Error: o.errorObject(), Sent: o.Sent(), SafeToRetry: o.SafeToRetry(), Attempt: o.Attempt, Generation: o.Generation,
 		QueuedMS: ms(o.Queued), RanMS: ms(o.Ran), DeadlineSource: o.DeadlineSource, FirstID: o.FirstID}
 	if o.Kind == OK {
@@ -209,7 +220,7 @@ func (o *Outcome) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	*o = Outcome{CallID: j.CallID, Tool: j.Tool, Server: j.Server, RemoteTool: j.RemoteTool, Effect: j.Effect, Kind: j.Outcome,
-		Result: fromNull(j.Result), Truncated: j.Truncated, Attempt: j.Attempt, Generation: j.Generation,
+		Result: fromNull(j.Result), Truncated: j.Truncated, ResultURI: j.ResultURI, Attempt: j.Attempt, Generation: j.Generation,
 		Queued: time.Duration(j.QueuedMS * 1e6), Ran: time.Duration(j.RanMS * 1e6), DeadlineSource: j.DeadlineSource, FirstID: j.FirstID, Message: j.Note}
 	if j.Deadline != nil {
 		o.Deadline = *j.Deadline

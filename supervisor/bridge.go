@@ -23,6 +23,7 @@ import (
 	"mcpbridge/config"
 	"mcpbridge/messages"
 	"mcpbridge/supervisor/gateway"
+	"mcpbridge/supervisor/internal/results"
 )
 
 // Bridge is a running bridge. Make it with Open, end it with Close. It implements
@@ -50,6 +51,8 @@ type Bridge struct {
 	ends    *ends
 
 	journaling journaling
+	results    *results.Store
+	limits     map[string]int64 // result_bytes by server
 
 	url         atomic.Pointer[string]
 	snapshot    atomic.Pointer[messages.Snapshot]
@@ -118,6 +121,10 @@ func Open(ctx context.Context, cfg *config.Config, opts ...Option) (*Bridge, err
 	}
 	if o.startupWait != nil {
 		b.wait = *o.startupWait
+	}
+	b.results, b.limits = results.NewStore(o.stateDir), map[string]int64{}
+	for _, s := range cfg.Servers {
+		b.limits[s.Name] = s.Limits.ResultBytes
 	}
 	for _, f := range o.hooks {
 		b.hub.subscribe(f)

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"time"
@@ -16,13 +17,22 @@ const defaultClient = "library"
 // the caller's deadline; a cancelled ctx means that the caller has left: the call is
 // taken out of its queue, or given up where it was dispatched, and the outcome says
 // which. On a bridge that drains or is closed the outcome is rejected/draining.
+//
+// A result over limits.result_bytes is cut; see Result.
 func (b *Bridge) Call(ctx context.Context, call messages.CallTool) messages.Outcome {
+	out := b.shorten(b.call(ctx, call), call)
+	if out.Held && !call.Keeps {
+		out.Held = false
+		b.Delivered(out.CallID)
+	}
+	return out
+}
+
+func (b *Bridge) call(ctx context.Context, call messages.CallTool) messages.Outcome {
 	if call.ID == "" {
 		call.ID = b.runID + "-" + strconv.FormatUint(b.lastCall.Add(1), 36)
 	}
-	if call.Client == "" {
-		call.Client = defaultClient
-	}
+	call.Client = cmp.Or(call.Client, defaultClient)
 	if d, ok := ctx.Deadline(); ok && (call.Deadline.IsZero() || d.Before(call.Deadline)) {
 		call.Deadline = d
 	}

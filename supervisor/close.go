@@ -154,6 +154,7 @@ func (b *Bridge) end() {
 	if err := b.journaling.close(); err != nil {
 		b.log.Error("the journal did not close cleanly: what it holds is checked at the next start", "err", err)
 	}
+	b.results.Close()
 	b.hub.close()
 	b.logs.close()
 }

@@ -12,6 +12,10 @@ type feed[T any] struct {
 	chunks    [][]T // allocated as they are first needed, then overwritten in a circle
 	size      uint64
 	last      uint64 // number of the newest item; the first is 1
+	floor     uint64 // items up to this number are forgotten, whatever room there is
+	weigh     func(T) int
+	weight    int // of what is remembered; with weigh
+	most      int // what weight may be
 	followers map[*follower]struct{}
 	closed    bool
 }
@@ -35,6 +39,13 @@ func newFeed[T any](size int) *feed[T] {
 	return &feed[T]{chunks: make([][]T, n), size: uint64(n * feedChunk), followers: map[*follower]struct{}{}}
 }
 
+// bounded makes the feed forget its oldest items also where all together weigh too much;
+// before anything is put.
+func (f *feed[T]) bounded(weigh func(T) int, most int) *feed[T] {
+	f.weigh, f.most = weigh, most
+	return f
+}
+
 // slot is the place of item number n; mu must be held.
 func (f *feed[T]) slot(n uint64) *T {
 	i := (n - 1) % f.size
@@ -51,9 +62,31 @@ func (f *feed[T]) put(build func(n uint64) T) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last++
-	*f.slot(f.last) = build(f.last)
+	slot := f.slot(f.last)
+	if f.weigh == nil {
+		*slot = build(f.last)
+	} else {
+		f.weight -= f.weigh(*slot) // of the item that is overwritten; the empty one weighs nothing
+		*slot = build(f.last)
+		f.weight += f.weigh(*slot)
+		f.forget()
+	}
 	for w := range f.followers {
 		w.poke()
+	}
+}
+
+// forget drops the oldest items until the rest is light enough; the newest stays.
+func (f *feed[T]) forget() {
+	if f.last > f.size {
+		f.floor = max(f.floor, f.last-f.size)
+	}
+	for f.weight > f.most && f.floor+1 < f.last {
+		f.floor++
+		slot := f.slot(f.floor)
+		f.weight -= f.weigh(*slot)
+		var none T
+		*slot = none
 	}
 }
 
@@ -76,9 +109,13 @@ func (f *feed[T]) sinceLocked(n uint64, limit int) (items []T, lost uint64) {
 	if n >= f.last {
 		return nil, 0
 	}
-	if f.last-n > f.size {
-		lost = f.last - f.size - n
-		n = f.last - f.size
+	oldest := f.floor
+	if f.last > f.size {
+		oldest = max(oldest, f.last-f.size)
+	}
+	if n < oldest {
+		lost = oldest - n
+		n = oldest
 	}
 	count := f.last - n
 	if limit > 0 && count > uint64(limit) {

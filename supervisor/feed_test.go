@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -45,6 +46,37 @@ func TestFeedOrderAndGap(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Lines may be long: what is remembered is bounded in bytes too, and a follower is told
+// what it missed.
+func TestLogbookIsBoundedInBytes(t *testing.T) {
+	b := newLogbook()
+	defer b.close()
+	long := strings.Repeat("x", lineBytes)
+	const n = 2000
+	for i := range n {
+		b.add("noisy", sourceStderr, fmt.Sprint(i)+long)
+	}
+	b.add("quiet", sourceStderr, "hello")
+	size := 0
+	lines := b.last("noisy", 0)
+	for _, l := range lines {
+		size += len(l.Text)
+	}
+	if size > bytesPerServer || len(lines) < 10 || !strings.HasPrefix(lines[len(lines)-1].Text, fmt.Sprint(n-1)) {
+		t.Errorf("%d lines of %d bytes", len(lines), size)
+	}
+	if l := b.last("quiet", 0); len(l) != 1 {
+		t.Errorf("%d lines of the other server", len(l))
+	}
+	if b.feed.weight > bytesFollowed {
+		t.Errorf("%d bytes for followers", b.feed.weight)
+	}
+	items, lost := b.feed.since(0, 0)
+	if uint64(len(items))+lost != n+1 || items[0].Seq != lost+1 {
+		t.Errorf("%d items and %d lost, the first is %d", len(items), lost, items[0].Seq)
+	}
 }
 
 func TestFeedStopInsideTheCallback(t *testing.T) {

@@ -11,7 +11,9 @@ import (
 
 const (
 	linesPerServer = 1000 // that `logs` can look back
+	bytesPerServer = 1 << 20
 	linesFollowed  = 8192 // that a follower may fall behind, over all servers
+	bytesFollowed  = 4 << 20
 	lineBytes      = 16 << 10
 )
 
@@ -30,27 +32,24 @@ type logbook struct {
 	servers map[string]*lineRing
 }
 
-// lineRing is a circle of lines.
+// lineRing is the last lines of one server, bounded in number and in bytes.
 type lineRing struct {
-	lines []messages.LogLine
-	next  int
+	lines []messages.LogLine // oldest first
+	bytes int
 }
 
 func (r *lineRing) add(l messages.LogLine) {
-	if len(r.lines) < linesPerServer {
-		r.lines = append(r.lines, l)
-		return
+	r.lines = append(r.lines, l)
+	r.bytes += len(l.Text)
+	for len(r.lines) > linesPerServer || r.bytes > bytesPerServer && len(r.lines) > 1 {
+		r.bytes -= len(r.lines[0].Text)
+		r.lines[0] = messages.LogLine{}
+		r.lines = r.lines[1:] // the next append that finds no room moves what is left
 	}
-	r.lines[r.next] = l
-	r.next = (r.next + 1) % linesPerServer
-}
-
-func (r *lineRing) all() []messages.LogLine {
-	return append(append(make([]messages.LogLine, 0, len(r.lines)), r.lines[r.next:]...), r.lines[:r.next]...)
 }
 
 func newLogbook() *logbook {
-	return &logbook{feed: newFeed[messages.LogLine](linesFollowed), servers: map[string]*lineRing{}}
+	return &logbook{feed: newFeed[messages.LogLine](linesFollowed).bounded(func(l messages.LogLine) int { return len(l.Text) }, bytesFollowed), servers: map[string]*lineRing{}}
 }
 
 // add takes one line; it never blocks. The bridge's own lines and stderr share one order.
@@ -79,7 +78,7 @@ func (b *logbook) last(server string, n int) []messages.LogLine {
 	var out []messages.LogLine
 	for name, r := range b.servers {
 		if server == "" || name == server {
-			out = append(out, r.all()...)
+			out = append(out, r.lines...)
 		}
 	}
 	b.mu.Unlock()

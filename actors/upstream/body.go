@@ -43,7 +43,7 @@ func readBody(body io.Reader, most int, promised int64) (frame, error) {
 		parts = append(parts, b[:n])
 		total += n
 		if total > most {
-			return frame{over: true, owned: true, data: oversized(parts[0]).data, end: oversized(b[:n]).end}, nil
+			return oversized(parts...), nil
 		}
 		if errors.Is(err, io.EOF) {
 			err = nil

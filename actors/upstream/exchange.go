@@ -132,7 +132,7 @@ func (r *remote) streamed(ctx context.Context, p *pending, resp *http.Response) 
 			}
 			got++
 			if ev.data.over {
-				if id, ok := sniffID(ev.data.data, ev.data.end); !ok || id == p.id {
+				if !ev.data.found || ev.data.id == p.id {
 					r.mux.settle(p, messages.Reply{Kind: messages.ReplyTooLarge, Err: "the answer is larger than limits.frame_bytes"})
 				}
 				continue

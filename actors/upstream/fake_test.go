@@ -256,6 +256,10 @@ func (f *fake) call(m fakeMsg, line []byte) bool {
 	switch p.Name {
 	case "raw": // the whole request
 		text(string(bytes.TrimSpace(line)))
+	case "closestdin": // reads no more, and lives on
+		_ = os.Stdin.Close()
+		text("closed")
+		return true
 	case "pid":
 		text(fmt.Sprint(os.Getpid()))
 	case "asked":

@@ -231,8 +231,7 @@ func (m *mux) broken(line []byte) {
 
 // oversized handles a line over the frame cap.
 func (m *mux) oversized(f frame) {
-	id, ok := sniffID(bytes.TrimPrefix(f.data, bom), f.end)
-	if !ok || !m.fail(id, messages.Reply{Kind: messages.ReplyTooLarge, Err: "the answer is larger than limits.frame_bytes"}) {
+	if !f.found || !m.fail(f.id, messages.Reply{Kind: messages.ReplyTooLarge, Err: "the answer is larger than limits.frame_bytes"}) {
 		m.noise.add(1)
 	}
 }

@@ -155,17 +155,8 @@ func asID(raw []byte) (int64, bool) {
 	return n, true
 }
 
-// sniffID finds the id of a message that is cut off or broken, given its beginning
-// and (for one that was too long) its end. It looks at the top level only: whatever
-// a result holds deeper inside is never taken for the id.
-func sniffID(head, end []byte) (int64, bool) {
-	if id, ok := sniffHead(head); ok {
-		return id, true
-	}
-	return sniffEnd(end)
-}
-
-// sniffHead walks the top-level fields as far as the bytes reach.
+// sniffHead finds the id of a message that is broken. It walks the top-level fields as
+// far as the bytes reach: whatever a result holds deeper inside is never taken for it.
 func sniffHead(b []byte) (int64, bool) {
 	i := skipSpace(b, 0)
 	if i >= len(b) || b[i] != '{' {
@@ -194,51 +185,4 @@ func sniffHead(b []byte) (int64, bool) {
 		i = skipSpace(b, i+1)
 	}
 	return 0, false
-}
-
-// sniffEnd recognises an id that is one of the last two fields: …,"id":7} and
-// …,"id":7,"jsonrpc":"2.0"}, which only the end of the outermost object can be.
-func sniffEnd(b []byte) (int64, bool) {
-	b = bytes.TrimRight(b, " \t\r\n")
-	if len(b) == 0 || b[len(b)-1] != '}' {
-		return 0, false
-	}
-	b = bytes.TrimRight(b[:len(b)-1], " \t")
-	if rest, ok := cutLastField(b, `"jsonrpc"`); ok {
-		b = rest
-	}
-	i := bytes.LastIndex(b, []byte(`"id"`))
-	if i < 0 {
-		return 0, false
-	}
-	j := skipSpace(b, i+4)
-	if j >= len(b) || b[j] != ':' {
-		return 0, false
-	}
-	j = skipSpace(b, j+1)
-	if end := skipValue(b, j); end < len(b) {
-		return 0, false // not the last field
-	}
-	return asID(b[j:])
-}
-
-// cutLastField removes a trailing `,"key":"2.0"`.
-func cutLastField(b []byte, key string) ([]byte, bool) {
-	i := bytes.LastIndex(b, []byte(key))
-	if i < 0 {
-		return b, false
-	}
-	j := skipSpace(b, i+len(key))
-	if j >= len(b) || b[j] != ':' {
-		return b, false
-	}
-	j = skipSpace(b, j+1)
-	if j >= len(b) || b[j] != '"' || skipString(b, j) != len(b) {
-		return b, false
-	}
-	rest := bytes.TrimRight(b[:i], " \t")
-	if len(rest) == 0 || rest[len(rest)-1] != ',' {
-		return b, false
-	}
-	return bytes.TrimRight(rest[:len(rest)-1], " \t"), true
 }

@@ -48,6 +48,7 @@ type pending struct {
 
 	// Under mux.mu.
 	entered   bool
+	writing   bool // entered, and its writer has not said how much of it has left
 	cancelled bool
 	reason    string
 }
@@ -74,6 +75,7 @@ type mux struct {
 	calls  map[callKey]*pending
 	sdkIDs map[int64]string // requests of the SDK in flight, by method
 	over   bool
+	ending string        // why it is over
 	refuse string        // not "": no new request may leave, and why
 	era    []byte        // see peer.era; set before the session is in service
 	calm   chan struct{} // closed when no call is in flight; made by stopNew
@@ -176,6 +178,31 @@ func (m *mux) calmLocked() {
 	}
 }
 
+// enterWriting is enter for a request whose writer tells what became of it by wrote.
+func (m *mux) enterWriting(p *pending) bool {
+	m.mu.Lock()
+	p.writing = true // before it has entered nobody looks
+	m.mu.Unlock()
+	return m.enter(p)
+}
+
+// wrote tells how many bytes of a request were written. Only its writer knows whether it
+// has left at all, so that the end of the connection leaves the verdict to it.
+func (m *mux) wrote(p *pending, n int, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p.writing = false
+	switch {
+	case m.table[p.id] != p:
+	case err != nil && n == 0:
+		m.settleLocked(p, messages.Reply{Kind: messages.ReplyUnsent, Err: err.Error()})
+	case err != nil:
+		m.loseLocked(p, err.Error(), false)
+	case m.over:
+		m.loseLocked(p, m.ending, false)
+	}
+}
+
 // lose settles a request that will get no answer: as not entered where that is
 // certain, else as lost.
 func (m *mux) lose(p *pending, why string, proven bool) {
@@ -248,8 +275,11 @@ func (m *mux) close(why string) {
 		return
 	}
 	m.over = true
+	m.ending = why
 	for _, p := range m.table {
-		m.loseLocked(p, why, false)
+		if !p.entered || !p.writing {
+			m.loseLocked(p, why, false)
+		}
 	}
 	close(m.gone)
 }

@@ -49,7 +49,7 @@ func (p *peer) sign(ctx context.Context, method string) (messages.Reply, error) 
 		return r, err
 	case r.After > 0:
 		return r, nil // it has too much to do, and says so
-	case r.Kind == messages.ReplyLost || r.Kind == messages.ReplyNotEntered:
+	case r.Kind == messages.ReplyLost || r.Kind == messages.ReplyNotEntered || r.Kind == messages.ReplyUnsent:
 		if ctx.Err() != nil {
 			return r, fmt.Errorf("%s: %w", method, ctx.Err())
 		}

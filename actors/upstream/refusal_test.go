@@ -134,8 +134,8 @@ func TestReadBody(t *testing.T) {
 					t.Errorf("%d bytes, %s: over %t", n, how, f.over)
 				case !f.over && !bytes.Equal(f.data, body):
 					t.Errorf("%d bytes, %s: came as %d", n, how, len(f.data))
-				case f.over && (!bytes.HasPrefix(body, f.data) || len(f.data) == 0 || len(f.data)+len(f.end) > 2*sniffBytes):
-					t.Errorf("%d bytes, %s: ends of %d and %d bytes", n, how, len(f.data), len(f.end))
+				case f.over && len(f.data) > 0:
+					t.Errorf("%d bytes, %s: %d of them are kept", n, how, len(f.data))
 				}
 			}
 		}

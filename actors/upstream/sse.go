@@ -35,7 +35,9 @@ var errStreamNoise = errors.New("the event stream is nothing but noise")
 func (r *eventReader) useful() { r.idle = 0 }
 
 func newEventReader(r io.Reader, maxEvent int) *eventReader {
-	return &eventReader{lines: newLineReader(r, maxEvent+64), max: maxEvent}
+	lines := newLineReader(r, maxEvent+64)
+	lines.prefix = "data:"
+	return &eventReader{lines: lines, max: maxEvent}
 }
 
 // next returns the next event that carries data.
@@ -52,10 +54,14 @@ func (r *eventReader) next() (event, error) {
 			return event{}, errStreamNoise
 		}
 		if f.over {
-			r.idle += r.max
-			if bytes.HasPrefix(f.data, []byte("data:")) {
-				has = true
-				ev.data = frame{over: true, owned: true, data: bytes.TrimLeft(f.data[5:], " "), end: f.end}
+			if !ev.data.over { // a line gives a frame for each id that is in it
+				r.idle += r.max
+			}
+			if !f.other {
+				has, data = true, nil
+				if !ev.data.found {
+					ev.data = f
+				}
 			}
 			continue
 		}

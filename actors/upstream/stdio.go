@@ -158,7 +158,7 @@ func (s *stdio) send(p *pending) {
 	if !s.acquire(p) {
 		return
 	}
-	if !s.mux.enter(p) {
+	if !s.mux.enterWriting(p) {
 		<-s.lock
 		return
 	}
@@ -168,8 +168,7 @@ func (s *stdio) send(p *pending) {
 	}
 	n, err := s.write(p.body, limit)
 	<-s.lock
-	if err != nil {
-		s.mux.lose(p, err.Error(), n == 0)
+	if s.mux.wrote(p, n, err); err != nil {
 		return
 	}
 	if reason, wanted := s.mux.cancelWanted(p); wanted {

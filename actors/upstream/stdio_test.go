@@ -289,6 +289,45 @@ func TestServerThatClosesStdout(t *testing.T) {
 	}
 }
 
+func TestClosedStdinProvesThatNothingWasSent(t *testing.T) {
+	r := newRig(t, "plain").dial()
+	r.kind(r.call("closestdin", `{}`), messages.ReplyResult)
+	e := r.exec("echo", `{}`)
+	r.kind(r.do(e), messages.ReplyUnsent)
+	if !e.Boundary.Entered() {
+		t.Error("it had its turn")
+	}
+	r.kind(r.call("echo", `{}`), messages.ReplyNotEntered)
+	r.wait(r.peer.Done(), "done")
+}
+
+// TestWriterHasTheLastWord: the connection ends while a request is being written, and only
+// the writer knows whether a byte of it has left.
+func TestWriterHasTheLastWord(t *testing.T) {
+	for _, tc := range []struct {
+		n    int
+		err  error
+		want messages.ReplyKind
+	}{{0, errStdinClosed, messages.ReplyUnsent}, {3, errStdinClosed, messages.ReplyLost}, {9, nil, messages.ReplyLost}} {
+		m := newMux(func() {}, newNoise(func(uint64, bool) {}))
+		p := &pending{}
+		if err := m.add(p); err != nil {
+			t.Fatal(err)
+		}
+		if !m.enterWriting(p) {
+			t.Fatal("not entered")
+		}
+		m.close("the server's process ended")
+		if len(p.reply) != 0 {
+			t.Fatal("settled before the writer came back")
+		}
+		m.wrote(p, tc.n, tc.err)
+		if r := <-p.reply; r.Kind != tc.want {
+			t.Errorf("%d bytes, %v: %v", tc.n, tc.err, r.Kind)
+		}
+	}
+}
+
 func TestStderrFlood(t *testing.T) {
 	r := newRig(t, "flood").dial()
 	for range 20 {

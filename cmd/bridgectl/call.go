@@ -251,7 +251,11 @@ func (a *app) callText(out messages.Outcome) {
 		}
 	}
 	if out.Truncated {
-		a.err.line("the result was cut; -o json has what was kept")
+		if out.ResultURI != "" {
+			a.err.line("the result was cut; `bridgectl result %s` prints the whole", out.ResultURI)
+		} else {
+			a.err.line("the result was cut; the whole is not kept")
+		}
 	}
 	if !out.Failed() {
 		if out.FirstID != "" { // nothing was sent for this one

@@ -160,7 +160,7 @@ in the state directory.
 		}
 	}
 	add("run", a.superviseCmd(), a.stdioCmd(), a.demoServerCmd())
-	add("use", a.statusCmd(), a.toolsCmd(), a.callCmd(), a.callsCmd(), a.cancelCmd(), a.logsCmd(), a.eventsCmd())
+	add("use", a.statusCmd(), a.toolsCmd(), a.callCmd(), a.resultCmd(), a.callsCmd(), a.cancelCmd(), a.logsCmd(), a.eventsCmd())
 	add("operate", a.operateCmds()...)
 	add("operate", a.waitCmd())
 	root.AddCommand(a.guardCmd())

@@ -30,7 +30,7 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request) {
 	}
 	progress := make(chan json.RawMessage, progressBuffer)
 	call := messages.CallTool{ID: req.ID, Tool: req.Tool, Timeout: time.Duration(req.Timeout), View: req.View,
-		Client: LocalClient, DryRun: req.DryRun, IdempotencyKey: req.IdempotencyKey}
+		Client: LocalClient, DryRun: req.DryRun, IdempotencyKey: req.IdempotencyKey, Keeps: true}
 	if req.Args != "" {
 		call.Args = json.RawMessage(req.Args)
 	}
@@ -63,6 +63,9 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request) {
 		case o := <-outcome:
 			for len(progress) > 0 { // what came before the outcome is told before it
 				send(CallFrame{Progress: <-progress})
+			}
+			if o.Held {
+				defer s.o.Bridge.Delivered(o.CallID)
 			}
 			send(CallFrame{Outcome: &o})
 			return

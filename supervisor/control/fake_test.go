@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -65,6 +66,15 @@ func (f *fake) Catalogue() *messages.Catalogue {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return messages.NewCatalogue(7, f.tools, map[string]func(messages.Tool) bool{"plan": func(t messages.Tool) bool { return t.Effect == messages.ReadOnly }}, nil)
+}
+
+func (f *fake) Delivered(string) {}
+
+func (f *fake) Result(client, view, server, id string) (json.RawMessage, bool) {
+	if client+view+server+id != LocalClient+"plan"+"abc" {
+		return nil, false
+	}
+	return json.RawMessage(`{"content":[ ]}`), true
 }
 
 func (f *fake) WaitListed(_ context.Context, server string) {

@@ -97,6 +97,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /v1/status", s.status)
 	mux.HandleFunc("GET /v1/tools", s.tools)
 	mux.HandleFunc("POST /v1/call", s.call)
+	mux.HandleFunc("GET /v1/results/{id}", s.result)
 	mux.HandleFunc("GET /v1/calls", s.calls)
 	mux.HandleFunc("POST /v1/calls/{id}/cancel", s.cancelCall)
 	mux.HandleFunc("GET /v1/journal", s.journal)

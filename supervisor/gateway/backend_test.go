@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"mcpbridge/messages"
+	"mcpbridge/supervisor/internal/rawjson"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,8 +33,11 @@ type fakeBackend struct {
 	cancels map[string]chan struct{}
 	calls   []messages.CallTool
 	servers []string
-	answer  func(ctx context.Context, c messages.CallTool, cancelled <-chan struct{}) messages.Outcome
-	listed  func(ctx context.Context, server string)
+	// delivered are the calls whose results are written; results what Result knows.
+	delivered []string
+	results   map[string]json.RawMessage
+	answer    func(ctx context.Context, c messages.CallTool, cancelled <-chan struct{}) messages.Outcome
+	listed    func(ctx context.Context, server string)
 }
 
 func newBackend(tools ...messages.Tool) *fakeBackend {
@@ -52,11 +56,11 @@ func ok(c messages.CallTool, result string) messages.Outcome {
 // tool makes a catalogue entry; raw is what its server wrote.
 func tool(server, remote, raw string) messages.Tool {
 	def := messages.ToolDef{Name: remote, Raw: json.RawMessage(raw)}
-	def.InputSchema, _ = lookup(def.Raw, "inputSchema")
-	def.OutputSchema, _ = lookup(def.Raw, "outputSchema")
-	def.Annotations, _ = lookup(def.Raw, "annotations")
-	if d, ok := lookup(def.Raw, "description"); ok {
-		def.Description = unquote(d)
+	def.InputSchema, _ = rawjson.Lookup(def.Raw, "inputSchema")
+	def.OutputSchema, _ = rawjson.Lookup(def.Raw, "outputSchema")
+	def.Annotations, _ = rawjson.Lookup(def.Raw, "annotations")
+	if d, ok := rawjson.Lookup(def.Raw, "description"); ok {
+		def.Description = rawjson.Unquote(d)
 	}
 	return messages.Tool{Name: "mcp__" + server + "__" + remote, EndpointName: server + "__" + remote, Server: server,
 		RemoteName: remote, Def: def, Permission: messages.Allow, Listed: true}
@@ -104,6 +108,17 @@ func (b *fakeBackend) Call(ctx context.Context, c messages.CallTool) messages.Ou
 		b.mu.Unlock()
 	}()
 	return answer(ctx, c, cancelled)
+}
+
+func (b *fakeBackend) Delivered(id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.delivered = append(b.delivered, id)
+}
+
+func (b *fakeBackend) Result(client, view, server, id string) (json.RawMessage, bool) {
+	raw, ok := b.results[client+"|"+view+"|"+server+"|"+id]
+	return raw, ok
 }
 
 func (b *fakeBackend) CancelCall(id string) bool {
@@ -267,7 +282,13 @@ func do(t testing.TB, method, url, body string, headers ...string) reply {
 // open starts a session of the legacy era and returns its id.
 func open(t testing.TB, url string, headers ...string) string {
 	t.Helper()
-	r := send(t, url, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`, headers...)
+	return openAs(t, url, "2025-11-25", headers...)
+}
+
+// openAs is open for a revision.
+func openAs(t testing.TB, url, version string, headers ...string) string {
+	t.Helper()
+	r := send(t, url, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"`+version+`","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`, headers...)
 	id := r.header.Get(headerSession)
 	if r.status != 200 || id == "" {
 		t.Fatalf("initialize: %d %s", r.status, r.body)

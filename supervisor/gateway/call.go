@@ -16,6 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"mcpbridge/messages"
+	"mcpbridge/supervisor/internal/rawjson"
 )
 
 // firstModern is the protocol revision that did away with sessions.
@@ -49,16 +50,16 @@ type toolCall struct {
 // parseCall takes the params of a tools/call apart. Nothing in them is changed:
 // name, arguments and what is passed on of _meta keep their bytes.
 func parseCall(id, params json.RawMessage, modern bool) (*toolCall, *wireError) {
-	if !isObject(params) {
+	if !rawjson.IsObject(params) {
 		return nil, invalidParams("params must be an object with the name of a tool")
 	}
 	c := &toolCall{id: id, modern: modern}
 	var name, args, meta json.RawMessage
 	var dup string
 	seen := 0
-	scanObject(params, func(m member) bool {
-		bit, val := 0, params[m.valStart:m.valEnd]
-		switch m.key {
+	rawjson.Object(params, func(m rawjson.Member) bool {
+		bit, val := 0, params[m.ValStart:m.ValEnd]
+		switch m.Key {
 		case "name":
 			bit, name = 1, val
 		case "arguments":
@@ -67,7 +68,7 @@ func parseCall(id, params json.RawMessage, modern bool) (*toolCall, *wireError) 
 			bit, meta = 4, val
 		}
 		if seen&bit != 0 {
-			dup = m.key
+			dup = m.Key
 			return false
 		}
 		seen |= bit
@@ -80,15 +81,15 @@ func parseCall(id, params json.RawMessage, modern bool) (*toolCall, *wireError) 
 		return nil, invalidParams("params.name must be the name of a tool")
 	}
 	switch {
-	case isNull(args):
-	case isObject(args):
+	case rawjson.IsNull(args):
+	case rawjson.IsObject(args):
 		c.args = args
 	default:
 		return nil, invalidParams("arguments of %q must be an object", c.name)
 	}
 	switch {
-	case isNull(meta):
-	case isObject(meta):
+	case rawjson.IsNull(meta):
+	case rawjson.IsObject(meta):
 		if werr := c.takeMeta(meta); werr != nil {
 			return nil, werr
 		}
@@ -102,38 +103,38 @@ func parseCall(id, params json.RawMessage, modern bool) (*toolCall, *wireError) 
 // server.
 func (c *toolCall) takeMeta(meta json.RawMessage) (werr *wireError) {
 	var rest []byte
-	scanObject(meta, func(m member) bool {
-		val := meta[m.valStart:m.valEnd]
+	rawjson.Object(meta, func(m rawjson.Member) bool {
+		val := meta[m.ValStart:m.ValEnd]
 		switch {
-		case m.key == "progressToken":
-			if isString(val) || isNumber(val) {
+		case m.Key == "progressToken":
+			if rawjson.IsString(val) || rawjson.IsNumber(val) {
 				c.progress = val
-			} else if !isNull(val) {
+			} else if !rawjson.IsNull(val) {
 				werr = invalidParams("_meta.progressToken must be a string or a number")
 			}
-		case m.key == metaIdemKey:
+		case m.Key == metaIdemKey:
 			if c.idemKey = unquoteIf(val); c.idemKey == "" || utf8.RuneCountInString(c.idemKey) > 256 {
 				werr = invalidParams("_meta[%q] must be a string of 1 to 256 characters", metaIdemKey)
 			}
-		case m.key == metaTimeout:
+		case m.Key == metaTimeout:
 			ms, err := strconv.ParseFloat(string(val), 64)
-			if err != nil || !isNumber(val) || ms < 0 || ms > math.MaxInt64/2e6 {
+			if err != nil || !rawjson.IsNumber(val) || ms < 0 || ms > math.MaxInt64/2e6 {
 				werr = invalidParams("_meta[%q] must be a number of milliseconds, 0 or more", metaTimeout)
 				break
 			}
 			c.timeout = time.Duration(ms * float64(time.Millisecond))
-		case m.key == metaWantCallID:
-			if c.wantID = isKind(val, "t"); !c.wantID && !isKind(val, "f") {
+		case m.Key == metaWantCallID:
+			if c.wantID = rawjson.IsKind(val, "t"); !c.wantID && !rawjson.IsKind(val, "f") {
 				werr = invalidParams("_meta[%q] must be true or false", metaWantCallID)
 			}
-		case strings.HasPrefix(m.key, metaPrefix), strings.HasPrefix(m.key, metaProtocol):
+		case strings.HasPrefix(m.Key, metaPrefix), strings.HasPrefix(m.Key, metaProtocol):
 		default:
 			if rest == nil {
 				rest = append(make([]byte, 0, len(meta)), '{')
 			} else {
 				rest = append(rest, ',')
 			}
-			rest = append(rest, meta[m.keyStart:m.valEnd]...)
+			rest = append(rest, meta[m.KeyStart:m.ValEnd]...)
 		}
 		return werr == nil
 	})
@@ -157,7 +158,7 @@ func (sc *scope) callBackend(ctx context.Context, c *toolCall, callID, client st
 	}()
 	ct := sc.target(c.name)
 	ct.ID, ct.Client, ct.Args, ct.Meta = callID, client, c.args, c.meta
-	ct.Timeout, ct.IdempotencyKey, ct.OnProgress = c.timeout, c.idemKey, progress
+	ct.Timeout, ct.IdempotencyKey, ct.OnProgress, ct.Keeps = c.timeout, c.idemKey, progress, true
 	o = sc.g.backend.Call(ctx, ct)
 	if o.CallID == "" {
 		o.CallID = callID
@@ -183,13 +184,25 @@ func (c *toolCall) answer(o messages.Outcome, werr *wireError) answer {
 	if werr != nil {
 		return errorAnswer(c.id, werr)
 	}
-	return c.render(o)
+	a := c.render(o)
+	if o.Held {
+		a.held = o.CallID
+	}
+	return a
+}
+
+// delivered tells the backend that an answer is written, or never will be.
+func (g *Gateway) delivered(a answer) {
+	if a.held != "" {
+		g.backend.Delivered(a.held)
+	}
 }
 
 // answer is one response body in three parts, so that a big result is not copied.
 type answer struct {
 	head, body, tail []byte
-	code             int // of a JSON-RPC error; 0 for a result
+	code             int    // of a JSON-RPC error; 0 for a result
+	held             string // the call whose result counts until it is delivered; "" for none
 }
 
 func (a answer) size() int { return len(a.head) + len(a.body) + len(a.tail) }
@@ -197,7 +210,7 @@ func (a answer) size() int { return len(a.head) + len(a.body) + len(a.tail) }
 // line is the answer on one line, as the stdio framing wants it.
 func (a answer) line() []byte {
 	out := make([]byte, 0, a.size()+1)
-	out = append(append(append(out, a.head...), oneLine(a.body)...), a.tail...)
+	out = append(append(append(out, a.head...), rawjson.OneLine(a.body)...), a.tail...)
 	return append(out, '\n')
 }
 
@@ -214,16 +227,16 @@ func errorAnswer(id json.RawMessage, e *wireError) answer {
 func (c *toolCall) render(o messages.Outcome) answer {
 	if len(o.RPCError) > 0 {
 		a := answer{head: appendHead(nil, c.id, "error"), body: saneError(o.RPCError), tail: []byte("}")}
-		if raw, ok := lookup(a.body, "code"); ok {
+		if raw, ok := rawjson.Lookup(a.body, "code"); ok {
 			a.code, _ = strconv.Atoi(string(raw))
 		}
 		return a
 	}
 	head, body := appendHead(nil, c.id, "result"), c.result(o)
 	if c.needsType(body) {
-		open := skipSpace(body, 0) + 1
+		open := rawjson.SkipSpace(body, 0) + 1
 		head = append(append(head, body[:open]...), completeType...)
-		if body = body[open:]; !isKind(body, "}") {
+		if body = body[open:]; !rawjson.IsKind(body, "}") {
 			head = append(head, ',')
 		}
 	}
@@ -237,7 +250,7 @@ func (c *toolCall) needsType(result []byte) bool {
 	if !c.modern {
 		return false
 	}
-	_, has := lookup(result, "resultType")
+	_, has := rawjson.Lookup(result, "resultType")
 	return !has
 }
 
@@ -245,20 +258,20 @@ func (c *toolCall) needsType(result []byte) bool {
 func (c *toolCall) result(o messages.Outcome) json.RawMessage {
 	res := o.Result
 	answered := o.Kind == messages.OK || o.Kind == messages.ToolError
-	if answered && isObject(res) && deeperThan(res, maxWireDepth) {
+	if answered && rawjson.IsObject(res) && deeperThan(res, maxWireDepth) {
 		o.Kind, o.Code, o.Result = messages.ToolError, messages.CodeResultTooLarge, nil
 		o.Message = fmt.Sprintf("the answer nests deeper than %d levels, which most clients cannot read", maxWireDepth)
 		o.Hint = "ask for less; `bridgectl call -o json` shows such an answer whole"
 		res = nil
 	}
-	if !answered || !isObject(res) {
+	if !answered || !rawjson.IsObject(res) {
 		res = outcomeResult(o)
 	} else if c.wantID {
 		meta := json.RawMessage("{}")
-		if m, ok := lookup(res, "_meta"); ok && isObject(m) {
+		if m, ok := rawjson.Lookup(res, "_meta"); ok && rawjson.IsObject(m) {
 			meta = m
 		}
-		res = setMember(res, "_meta", setMember(meta, metaCallID, appendString(nil, o.CallID)))
+		res = rawjson.SetMember(res, "_meta", rawjson.SetMember(meta, metaCallID, rawjson.AppendString(nil, o.CallID)))
 	}
 	return res
 }
@@ -274,20 +287,20 @@ func outcomeResult(o messages.Outcome) json.RawMessage {
 		text += "\n" + o.Hint
 	}
 	out := append([]byte(nil), `{"content":[{"type":"text","text":`...)
-	out = appendString(out, text)
+	out = rawjson.AppendString(out, text)
 	out = append(out, `}],"isError":true,"_meta":{"`+metaCallID+`":`...)
-	out = appendString(out, o.CallID)
+	out = rawjson.AppendString(out, o.CallID)
 	out = append(out, `,"mcpbridge/outcome":`...)
-	out = appendString(out, o.Kind.String())
+	out = rawjson.AppendString(out, o.Kind.String())
 	out = append(out, `,"mcpbridge/code":`...)
-	out = appendString(out, string(o.Code))
+	out = rawjson.AppendString(out, string(o.Code))
 	out = append(out, `,"mcpbridge/sent":`...)
 	out = strconv.AppendBool(out, o.Sent())
 	out = append(out, `,"mcpbridge/safe_to_retry":`...)
 	out = strconv.AppendBool(out, o.SafeToRetry())
 	if o.ApprovalID != "" {
 		out = append(out, `,"mcpbridge/approval_id":`...)
-		out = appendString(out, o.ApprovalID)
+		out = rawjson.AppendString(out, o.ApprovalID)
 	}
 	if o.RetryAfter > 0 {
 		out = append(out, `,"mcpbridge/retry_after_ms":`...)
@@ -319,6 +332,9 @@ func (sc *scope) sdkCall(ctx context.Context, req mcp.Request) (mcp.Result, erro
 	if werr != nil {
 		return nil, &jsonrpc.Error{Code: int64(werr.Code), Message: werr.Message}
 	}
+	if o.Held { // the SDK does not tell when it has written
+		defer sc.g.backend.Delivered(o.CallID)
+	}
 	if len(o.RPCError) > 0 {
 		var e jsonrpc.Error
 		if json.Unmarshal(saneError(o.RPCError), &e) != nil {
@@ -328,7 +344,7 @@ func (sc *scope) sdkCall(ctx context.Context, req mcp.Request) (mcp.Result, erro
 	}
 	res := c.result(o)
 	if c.needsType(res) {
-		res = setMember(res, "resultType", []byte(`"complete"`))
+		res = rawjson.SetMember(res, "resultType", []byte(`"complete"`))
 	}
 	return &rawResult{raw: res}, nil
 }

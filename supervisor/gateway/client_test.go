@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"mcpbridge/messages"
+	"mcpbridge/supervisor/internal/rawjson"
 )
 
 // dialer connects an SDK client of one era by one of the ways in.
@@ -84,7 +85,7 @@ func TestClientListAndCall(t *testing.T) {
 		b := newBackend(simple("web", "get"), simple("fs", "read"), simple("fs", "write"))
 		g, srv := start(t, b, Options{Name: "bridge", Version: "7"})
 		cs, _, _ := d.connect(t, g, srv.URL)
-		if got := cs.InitializeResult(); (got.ProtocolVersion >= firstModern) != d.modern || got.Capabilities.Tools == nil || !got.Capabilities.Tools.ListChanged || got.Capabilities.Resources != nil || got.Capabilities.Logging != nil {
+		if got := cs.InitializeResult(); (got.ProtocolVersion >= firstModern) != d.modern || got.Capabilities.Tools == nil || !got.Capabilities.Tools.ListChanged || got.Capabilities.Resources == nil || got.Capabilities.Resources.ListChanged || got.Capabilities.Logging != nil {
 			t.Errorf("handshake %+v %+v", got, got.Capabilities)
 		}
 		if diff := cmp.Diff([]string{"fs__read", "fs__write", "web__get"}, names(t, cs)); diff != "" {
@@ -252,7 +253,7 @@ func TestClientConcurrent(t *testing.T) {
 	eachWay(t, func(t *testing.T, d dialer) {
 		b := newBackend(simple("fs", "echo"))
 		b.answer = func(_ context.Context, c messages.CallTool, _ <-chan struct{}) messages.Outcome {
-			return ok(c, `{"content":[{"type":"text","text":`+string(appendString(nil, string(c.Args)))+`}]}`)
+			return ok(c, `{"content":[{"type":"text","text":`+string(rawjson.AppendString(nil, string(c.Args)))+`}]}`)
 		}
 		g, srv := start(t, b, Options{})
 		cs, _, _ := d.connect(t, g, srv.URL)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"mcpbridge/messages"
+	"mcpbridge/supervisor/internal/rawjson"
 )
 
 // This file and sane.go keep one odd server from being everybody's problem: typed
@@ -32,7 +33,7 @@ func (f *entryFields) put(name string, key, val []byte) {
 	f.list = append(f.list, entryField{key, val})
 }
 
-func (f *entryFields) set(name string, val []byte) { f.put(name, appendString(nil, name), val) }
+func (f *entryFields) set(name string, val []byte) { f.put(name, rawjson.AppendString(nil, name), val) }
 
 // get returns nil for what is not there.
 func (f *entryFields) get(name string) []byte {
@@ -58,16 +59,16 @@ func toolEntry(t messages.Tool, name string) []byte {
 	f := entryFields{at: map[string]int{}}
 	raw := t.Def.Raw
 	if json.Valid(raw) {
-		scanObject(raw, func(m member) bool {
-			if val := raw[m.valStart:m.valEnd]; !deeperThan(val, maxWireDepth) {
-				f.put(m.key, raw[m.keyStart:skipString(raw, m.keyStart)], val)
+		rawjson.Object(raw, func(m rawjson.Member) bool {
+			if val := raw[m.ValStart:m.ValEnd]; !deeperThan(val, maxWireDepth) {
+				f.put(m.Key, raw[m.KeyStart:rawjson.SkipString(raw, m.KeyStart)], val)
 			}
 			return true
 		})
 	}
-	f.set("name", appendString(nil, name))
+	f.set("name", rawjson.AppendString(nil, name))
 	if unquoteIf(f.get("description")) != t.Def.Description || f.get("description") == nil {
-		f.set("description", appendString(nil, t.Def.Description))
+		f.set("description", rawjson.AppendString(nil, t.Def.Description))
 	}
 	input, output := saneSchema(t.Def.InputSchema), saneSchema(t.Def.OutputSchema)
 	if input == nil {
@@ -81,21 +82,21 @@ func toolEntry(t messages.Tool, name string) []byte {
 		f.set("outputSchema", output)
 	}
 	if f.get("title") == nil && t.Def.Title != "" {
-		f.set("title", appendString(nil, t.Def.Title))
+		f.set("title", rawjson.AppendString(nil, t.Def.Title))
 	}
-	f.repair("title", onlyIf(isString))
+	f.repair("title", onlyIf(rawjson.IsString))
 	if a := saneAnnotations(t.Def.Annotations); a != nil || f.get("annotations") != nil {
 		f.set("annotations", a)
 	}
 	f.repair("icons", saneIcons)
 	f.repair("execution", saneExecution)
-	f.repair("_meta", onlyIf(isObject))
+	f.repair("_meta", onlyIf(rawjson.IsObject))
 	if t.Permission != messages.Allow {
 		meta := f.get("_meta")
 		if meta == nil {
 			meta = []byte("{}")
 		}
-		f.set("_meta", setMember(meta, "mcpbridge/permission", appendString(nil, t.Permission.String())))
+		f.set("_meta", rawjson.SetMember(meta, "mcpbridge/permission", rawjson.AppendString(nil, t.Permission.String())))
 	}
 	out := make([]byte, 0, len(raw)+len(name)+64)
 	out = append(out, '{')
@@ -127,13 +128,13 @@ func onlyIf(ok func([]byte) bool) func([]byte) []byte {
 // member out), and obj itself, byte for byte, where fix changes nothing. What is no
 // object becomes nil.
 func remake(obj []byte, fix func(key string, val []byte) []byte) []byte {
-	if !isObject(obj) {
+	if !rawjson.IsObject(obj) {
 		return nil
 	}
 	out, changed := []byte{'{'}, false
-	scanObject(obj, func(m member) bool {
-		val := obj[m.valStart:m.valEnd]
-		fixed := fix(m.key, val)
+	rawjson.Object(obj, func(m rawjson.Member) bool {
+		val := obj[m.ValStart:m.ValEnd]
+		fixed := fix(m.Key, val)
 		changed = changed || !bytes.Equal(fixed, val)
 		if fixed == nil {
 			return true
@@ -141,7 +142,7 @@ func remake(obj []byte, fix func(key string, val []byte) []byte) []byte {
 		if len(out) > 1 {
 			out = append(out, ',')
 		}
-		out = append(append(append(out, obj[m.keyStart:skipString(obj, m.keyStart)]...), ':'), fixed...)
+		out = append(append(append(out, obj[m.KeyStart:rawjson.SkipString(obj, m.KeyStart)]...), ':'), fixed...)
 		return true
 	})
 	if !changed {
@@ -162,9 +163,9 @@ func saneSchema(schema []byte) []byte {
 		case "properties":
 			return remake(val, func(_ string, v []byte) []byte {
 				switch {
-				case isObject(v):
+				case rawjson.IsObject(v):
 					return v
-				case isKind(v, "f"):
+				case rawjson.IsKind(v, "f"):
 					return []byte(`{"not":{}}`)
 				default: // true, and what says nothing
 					return []byte("{}")
@@ -178,15 +179,15 @@ func saneSchema(schema []byte) []byte {
 }
 
 func hasObjectType(schema []byte) bool {
-	t, _ := lookup(schema, "type")
+	t, _ := rawjson.Lookup(schema, "type")
 	return unquoteIf(t) == "object"
 }
 
 // stringsOnly keeps a list of strings.
 func stringsOnly(val []byte) []byte {
 	ok := true
-	if !scanArray(val, func(v []byte) bool {
-		ok = isString(v)
+	if !rawjson.Array(val, func(v []byte) bool {
+		ok = rawjson.IsString(v)
 		return ok
 	}) || !ok {
 		return nil
@@ -203,11 +204,11 @@ func saneAnnotations(a []byte) []byte {
 	return remake(a, func(key string, val []byte) []byte {
 		switch key {
 		case "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint":
-			if !isKind(val, "tf") {
+			if !rawjson.IsKind(val, "tf") {
 				return nil
 			}
 		case "title":
-			if !isString(val) {
+			if !rawjson.IsString(val) {
 				return nil
 			}
 		}
@@ -219,7 +220,7 @@ func saneAnnotations(a []byte) []byte {
 func saneIcons(val []byte) []byte {
 	var kept [][]byte
 	changed := false
-	if !scanArray(val, func(icon []byte) bool {
+	if !rawjson.Array(val, func(icon []byte) bool {
 		fixed := saneIcon(icon)
 		changed = changed || !bytes.Equal(fixed, icon)
 		if fixed != nil {
@@ -236,15 +237,15 @@ func saneIcons(val []byte) []byte {
 }
 
 func saneIcon(icon []byte) []byte {
-	if src, _ := lookup(icon, "src"); !isString(src) {
+	if src, _ := rawjson.Lookup(icon, "src"); !rawjson.IsString(src) {
 		return nil
 	}
 	return remake(icon, func(key string, val []byte) []byte {
 		switch key {
 		case "src":
-			return onlyIf(isString)(val)
+			return onlyIf(rawjson.IsString)(val)
 		case "mimeType":
-			return onlyIf(isString)(val)
+			return onlyIf(rawjson.IsString)(val)
 		case "sizes":
 			return stringsOnly(val)
 		case "theme":

@@ -178,7 +178,7 @@ func TestModernHeaders(t *testing.T) {
 		{"other revision in meta", body("fs__read", `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-29","io.modelcontextprotocol/clientCapabilities":{}}`), headers26("tools/call", "fs__read"), 400, `-32020`},
 		{"future revision", body("fs__read", `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2099-01-01","io.modelcontextprotocol/clientCapabilities":{}}`), headers26("tools/call", "fs__read", headerProtocol, "2099-01-01"), 400, `-32022`},
 		{"bad arguments", body("fs__read", `,"arguments":[],`+meta26), headers26("tools/call", "fs__read"), 400, `-32602`},
-		{"batch", "[" + body("fs__read", ","+meta26) + "]", headers26("tools/call", "fs__read"), 400, `batching`},
+		{"batch", "[" + body("fs__read", ","+meta26) + "]", headers26("tools/call", "fs__read"), 400, `batches`},
 		{"parameter headers", body("fs__region", `,"arguments":{"where":"é","n":5},`+meta26), headers26("tools/call", "fs__region", "Mcp-Param-Region", "=?base64?w6k=?=", "Mcp-Param-N", "5"), 200, `"result"`},
 		{"parameter header differs", body("fs__region", `,"arguments":{"where":"eu"},`+meta26), headers26("tools/call", "fs__region", "Mcp-Param-Region", "us"), 400, `-32020`},
 		{"parameter header missing", body("fs__region", `,"arguments":{"where":"eu"},`+meta26), headers26("tools/call", "fs__region"), 400, `-32020`},
@@ -233,7 +233,7 @@ func TestPanics(t *testing.T) {
 		}
 		return "a", true
 	}})
-	id := open(t, srv.URL+"/mcp")
+	id := openAs(t, srv.URL+"/mcp", lastBatches)
 	r := send(t, srv.URL+"/mcp", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"fs__read"}}`, headerSession, id)
 	if r.body != `{"jsonrpc":"2.0","id":7,"error":{"code":-32603,"message":"internal error of the bridge"}}` {
 		t.Errorf("got %s", r.body)

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"mcpbridge/supervisor/internal/rawjson"
 )
 
 const (
@@ -180,8 +182,12 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, rq *request,
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	raw := false
+	if batch && noBatches(r.Header, sess) {
+		writeError(w, http.StatusBadRequest, nil, invalidRequest("JSON-RPC batches are not part of this protocol revision; send one message a request"))
+		return
+	}
 	switch env.method {
-	case "tools/call", "tools/list":
+	case "tools/call", "tools/list", "resources/read":
 		raw = !batch && ready(r.Header, env, sess, modern)
 	case "notifications/cancelled":
 		if sess != nil && g.cancelled(&sess.calls, env.params) {
@@ -198,11 +204,28 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, rq *request,
 		writeError(w, http.StatusBadRequest, nil, invalidRequest("%s needs an id that is a string or a number", env.method))
 		return
 	}
-	if env.method == "tools/list" {
+	switch env.method {
+	case "tools/list":
 		g.serveList(w, r, rq, env, modern)
+		return
+	case "resources/read":
+		g.serveRead(w, rq, env, modern)
 		return
 	}
 	g.serveCall(w, r, rq, env, key, sess, modern)
+}
+
+// lastBatches is the last protocol revision that has JSON-RPC batches.
+const lastBatches = "2025-03-26"
+
+// noBatches reports whether a request is of a revision without batches: by what it says
+// itself, or by what its session agreed on.
+func noBatches(h http.Header, sess *session) bool {
+	version := h.Get(headerProtocol)
+	if sess != nil && version == "" {
+		version = sess.version()
+	}
+	return version > lastBatches
 }
 
 // ready reports whether a tools request may be answered without the SDK.
@@ -211,28 +234,32 @@ func ready(h http.Header, env envelope, sess *session, modern bool) bool {
 	if version != "" && !slices.Contains(mcp.SupportedProtocolVersions(), version) {
 		return false
 	}
-	meta, _ := lookup(env.params, "_meta")
+	meta, _ := rawjson.Lookup(env.params, "_meta")
 	if !modern {
-		_, has := lookup(meta, mcp.MetaKeyProtocolVersion)
+		_, has := rawjson.Lookup(meta, mcp.MetaKeyProtocolVersion)
 		return sess != nil && !has
 	}
 	if !modernMeta(meta, version) || h.Get(headerMethod) != env.method {
 		return false
 	}
-	if env.method != "tools/call" {
+	member := "name"
+	switch env.method {
+	case "tools/list":
 		return true
+	case "resources/read":
+		member = "uri"
 	}
-	name, _ := lookup(env.params, "name")
-	return isString(name) && decodeHeader(h.Get(headerName)) == unquote(name)
+	name, _ := rawjson.Lookup(env.params, member)
+	return rawjson.IsString(name) && decodeHeader(h.Get(headerName)) == rawjson.Unquote(name)
 }
 
 // modernMeta reports whether _meta holds what protocol 2026-07-28 requires of a
 // request. version is what the transport said, "" where it says nothing.
 func modernMeta(meta json.RawMessage, version string) bool {
 	var proto, caps, info json.RawMessage
-	if !scanObject(meta, func(m member) bool {
-		val := meta[m.valStart:m.valEnd]
-		switch m.key {
+	if !rawjson.Object(meta, func(m rawjson.Member) bool {
+		val := meta[m.ValStart:m.ValEnd]
+		switch m.Key {
 		case mcp.MetaKeyProtocolVersion:
 			proto = val
 		case mcp.MetaKeyClientCapabilities:
@@ -246,7 +273,7 @@ func modernMeta(meta json.RawMessage, version string) bool {
 	}
 	got := unquoteIf(proto)
 	return isModern(got) && slices.Contains(mcp.SupportedProtocolVersions(), got) &&
-		(version == "" || version == got) && isObject(caps) && (info == nil || isObject(info))
+		(version == "" || version == got) && rawjson.IsObject(caps) && (info == nil || rawjson.IsObject(info))
 }
 
 // decodeHeader undoes the `=?base64?…?=` form of header values; a value that is
@@ -328,6 +355,18 @@ func (g *Gateway) serveList(w http.ResponseWriter, r *http.Request, rq *request,
 	out.finish(answer{head: appendHead(nil, env.id, "result"), body: raw, tail: []byte("}")})
 }
 
+// serveRead answers resources/read.
+func (g *Gateway) serveRead(w http.ResponseWriter, rq *request, env envelope, modern bool) {
+	out := newResponder(w, modern, false, g.grace, g.keepAlive)
+	defer out.stop()
+	raw, werr := rq.scope.readResult(rq.client, env.params, modern)
+	if werr != nil {
+		out.finish(errorAnswer(env.id, werr))
+		return
+	}
+	out.finish(answer{head: appendHead(nil, env.id, "result"), body: raw, tail: []byte("}")})
+}
+
 // serveCall answers tools/call. A client of the session era that goes away has not
 // cancelled: its call runs on to its outcome (so does this goroutine, at most to
 // the call's deadline). In the stateless era the response is the call's life.
@@ -355,5 +394,7 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, rq *request,
 	}
 	out := newResponder(w, modern, c.progress != nil, g.grace, g.keepAlive)
 	defer out.stop()
-	out.finish(rq.scope.perform(ctx, c, callID, rq.client, out.notify))
+	a := rq.scope.perform(ctx, c, callID, rq.client, out.notify)
+	defer g.delivered(a)
+	out.finish(a)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"mcpbridge/messages"
+	"mcpbridge/supervisor/internal/rawjson"
 )
 
 // listing is tools/list of one scope for one catalogue, ready to be sent.
@@ -96,18 +97,18 @@ func (sc *scope) listPage(ctx context.Context, params json.RawMessage, modern bo
 const cursorPrefix = "after:"
 
 func cursorOf(params json.RawMessage) (string, *wireError) {
-	if isNull(params) {
+	if rawjson.IsNull(params) {
 		return "", nil
 	}
-	if !isObject(params) {
+	if !rawjson.IsObject(params) {
 		return "", invalidParams("params must be an object")
 	}
-	raw, _ := lookup(params, "cursor")
-	if isNull(raw) {
+	raw, _ := rawjson.Lookup(params, "cursor")
+	if rawjson.IsNull(raw) {
 		return "", nil
 	}
 	text := unquoteIf(raw)
-	if text == "" && isString(raw) {
+	if text == "" && rawjson.IsString(raw) {
 		return "", nil // B39: an empty cursor is none
 	}
 	b, err := base64.RawURLEncoding.DecodeString(text)
@@ -121,9 +122,9 @@ func cursorOf(params json.RawMessage) (string, *wireError) {
 // serverInfo is the bridge's own introduction as JSON.
 func (g *Gateway) serverInfo() []byte {
 	b := append([]byte(nil), `{"name":`...)
-	b = appendString(b, g.opts.Name)
+	b = rawjson.AppendString(b, g.opts.Name)
 	b = append(b, `,"version":`...)
-	b = appendString(b, g.opts.Version)
+	b = rawjson.AppendString(b, g.opts.Version)
 	return append(b, '}')
 }
 
@@ -144,7 +145,7 @@ func (sc *scope) sdkList(ctx context.Context, req mcp.Request) (mcp.Result, erro
 	}
 	var params []byte
 	if r.Params != nil && r.Params.Cursor != "" {
-		params = append(append([]byte(`{"cursor":`), appendString(nil, r.Params.Cursor)...), '}')
+		params = append(append([]byte(`{"cursor":`), rawjson.AppendString(nil, r.Params.Cursor)...), '}')
 	}
 	raw, werr := sc.listPage(ctx, params, isModern(r.ProtocolVersion()))
 	if werr != nil {

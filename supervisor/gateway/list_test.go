@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"mcpbridge/messages"
+	"mcpbridge/supervisor/internal/rawjson"
 )
 
 func TestListKeepsBytes(t *testing.T) {
@@ -173,7 +174,7 @@ func TestScannerModel(t *testing.T) {
 		var want map[string]json.RawMessage
 		isObj := json.Unmarshal(src, &want) == nil && want != nil
 		got := map[string]json.RawMessage{}
-		if ok := scanObject(src, func(m member) bool { got[m.key] = src[m.valStart:m.valEnd]; return true }); ok != isObj {
+		if ok := rawjson.Object(src, func(m rawjson.Member) bool { got[m.Key] = src[m.ValStart:m.ValEnd]; return true }); ok != isObj {
 			t.Fatalf("%q is an object: %v", src, ok)
 		}
 		if !isObj {
@@ -188,7 +189,7 @@ func TestScannerModel(t *testing.T) {
 			}
 		}
 		for _, key := range []string{"a", "new"} {
-			out := setMember(src, key, []byte(`{"spliced":1}`))
+			out := rawjson.SetMember(src, key, []byte(`{"spliced":1}`))
 			var after map[string]json.RawMessage
 			if err := json.Unmarshal(out, &after); err != nil {
 				t.Fatalf("%q: %v", out, err)
@@ -210,10 +211,10 @@ func FuzzScanner(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(_ *testing.T, b []byte) { // must only not panic: upstreams write what they like
-		scanObject(b, func(m member) bool { _ = b[m.keyStart:m.valEnd]; return true })
-		lookup(b, "a")
-		setMember(b, "a", []byte("1"))
-		oneLine(b)
+		rawjson.Object(b, func(m rawjson.Member) bool { _ = b[m.KeyStart:m.ValEnd]; return true })
+		rawjson.Lookup(b, "a")
+		rawjson.SetMember(b, "a", []byte("1"))
+		rawjson.OneLine(b)
 		_, _, _ = parseEnvelope(b)
 		_ = toolEntry(messages.Tool{Def: messages.ToolDef{Raw: b, InputSchema: b, OutputSchema: b, Annotations: b}}, "x")
 		saneIcons(b)

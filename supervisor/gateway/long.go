@@ -7,6 +7,8 @@ import (
 	"errors"
 	"io"
 	"strings"
+
+	"mcpbridge/supervisor/internal/rawjson"
 )
 
 var errLineTooLong = errors.New("line too long")
@@ -63,12 +65,12 @@ func (l *longMessage) Write(p []byte) (int, error) {
 // outermost object only: what the params hold is never taken for it.
 func (l *longMessage) id() json.RawMessage {
 	var id json.RawMessage
-	scanObject(l.head, func(m member) bool {
-		if m.valEnd >= len(l.head) {
+	rawjson.Object(l.head, func(m rawjson.Member) bool {
+		if m.ValEnd >= len(l.head) {
 			return false // cut off: the value may go on
 		}
-		if m.key == "id" {
-			id = l.head[m.valStart:m.valEnd]
+		if m.Key == "id" {
+			id = l.head[m.ValStart:m.ValEnd]
 		}
 		return id == nil
 	})

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"mcpbridge/supervisor/internal/rawjson"
 )
 
 // paramSchema is what the check of Mcp-Param headers reads of an input schema.
@@ -38,7 +40,7 @@ func (sc *scope) paramMismatch(h http.Header, name string, args json.RawMessage)
 // mismatch walks the properties with the arguments beside them.
 func (s paramSchema) mismatch(h http.Header, path string, obj json.RawMessage) string {
 	for name, prop := range s.Properties {
-		val, _ := lookup(obj, name)
+		val, _ := rawjson.Lookup(obj, name)
 		where := strings.TrimPrefix(path+"."+name, ".")
 		if header := unquoteIf(prop.Header); header != "" {
 			if why := prop.compare(h.Get("Mcp-Param-"+header), val); why != "" {
@@ -57,7 +59,7 @@ func (s paramSchema) mismatch(h http.Header, path string, obj json.RawMessage) s
 // compare says how a header differs from the argument, "" where it does not.
 func (s paramSchema) compare(header string, val json.RawMessage) string {
 	switch {
-	case isNull(val):
+	case rawjson.IsNull(val):
 		if header != "" {
 			return "is given for the absent"
 		}
@@ -67,15 +69,15 @@ func (s paramSchema) compare(header string, val json.RawMessage) string {
 	}
 	text := decodeHeader(header)
 	switch {
-	case isString(val):
-		if text == unquote(val) {
+	case rawjson.IsString(val):
+		if text == rawjson.Unquote(val) {
 			return ""
 		}
-	case isKind(val, "tf"):
+	case rawjson.IsKind(val, "tf"):
 		if text == string(val) {
 			return ""
 		}
-	case isNumber(val):
+	case rawjson.IsNumber(val):
 		a, errA := strconv.ParseFloat(text, 64)
 		b, errB := strconv.ParseFloat(string(val), 64)
 		if errA == nil && errB == nil && a == b {

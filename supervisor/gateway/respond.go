@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"mcpbridge/supervisor/internal/rawjson"
 )
 
 // responder writes the answer to one raw request: plain JSON when it is there soon,
@@ -221,7 +223,7 @@ func (p *pump) run() {
 				continue
 			}
 			n := append([]byte(nil), `{"jsonrpc":"2.0","method":"notifications/progress","params":`...)
-			n = append(n, setMember(params, "progressToken", p.token)...)
+			n = append(n, rawjson.SetMember(params, "progressToken", p.token)...)
 			p.send(append(n, '}'))
 		}
 		if closed {

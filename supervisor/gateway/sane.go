@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"math"
 	"strconv"
+
+	"mcpbridge/supervisor/internal/rawjson"
 )
 
 // maxWireDepth is how deep the server's part of a message may nest, which is as deep
@@ -21,7 +23,7 @@ func deeperThan(raw []byte, limit int) bool {
 	for i := 0; i < len(raw); i++ {
 		switch raw[i] {
 		case '"':
-			end := skipString(raw, i)
+			end := rawjson.SkipString(raw, i)
 			if end < 0 {
 				return false
 			}
@@ -42,11 +44,11 @@ func deeperThan(raw []byte, limit int) bool {
 // string, or data that nests too deep costs typed clients their session, so such an
 // error is worded anew, with what the server wrote as its data where that can be read.
 func saneError(raw json.RawMessage) json.RawMessage {
-	code, _ := lookup(raw, "code")
-	message, hasMessage := lookup(raw, "message")
+	code, _ := rawjson.Lookup(raw, "code")
+	message, hasMessage := rawjson.Lookup(raw, "message")
 	deep := deeperThan(raw, maxWireDepth)
 	n, okCode := integer(code)
-	if okCode && hasMessage && isString(message) && !deep {
+	if okCode && hasMessage && rawjson.IsString(message) && !deep {
 		return raw
 	}
 	text := unquoteIf(message)
@@ -59,7 +61,7 @@ func saneError(raw json.RawMessage) json.RawMessage {
 	out := append([]byte(nil), `{"code":`...)
 	out = strconv.AppendInt(out, n, 10)
 	out = append(out, `,"message":`...)
-	out = appendString(out, text)
+	out = rawjson.AppendString(out, text)
 	if !deep && json.Valid(raw) {
 		out = append(append(out, `,"data":{"mcpbridge/error":`...), append(bytes.Clone(raw), '}')...)
 	}
@@ -74,17 +76,17 @@ func integer(raw []byte) (int64, bool) {
 
 // saneProgress reports whether clients can read a progress notification's params.
 func saneProgress(params json.RawMessage) bool {
-	if !isObject(params) || deeperThan(params, maxWireDepth) {
+	if !rawjson.IsObject(params) || deeperThan(params, maxWireDepth) {
 		return false
 	}
 	number := func(key string, must bool) bool {
-		val, ok := lookup(params, key)
+		val, ok := rawjson.Lookup(params, key)
 		if !ok {
 			return !must
 		}
 		_, err := strconv.ParseFloat(string(val), 64)
-		return isNumber(val) && err == nil
+		return rawjson.IsNumber(val) && err == nil
 	}
-	message, ok := lookup(params, "message")
-	return number("progress", true) && number("total", false) && (!ok || isString(message))
+	message, ok := rawjson.Lookup(params, "message")
+	return number("progress", true) && number("total", false) && (!ok || rawjson.IsString(message))
 }

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"mcpbridge/messages"
+	"mcpbridge/supervisor/internal/rawjson"
 )
 
 func nest(n int) string { return strings.Repeat(`{"a":`, n-1) + "{}" + strings.Repeat("}", n-1) }
@@ -112,7 +113,7 @@ func TestToolEntryForTypedClients(t *testing.T) {
 	} {
 		raw := head + `"inputSchema":{"type":"object"},` + tt.raw + `}`
 		def := messages.ToolDef{Name: "a", Description: "d", InputSchema: []byte(`{"type":"object"}`), Raw: []byte(raw)}
-		if out, ok := lookup(def.Raw, "outputSchema"); ok {
+		if out, ok := rawjson.Lookup(def.Raw, "outputSchema"); ok {
 			def.OutputSchema = out
 		}
 		want := strings.TrimSuffix(head+`"inputSchema":{"type":"object"},`+tt.want, ",") + `}`

@@ -57,6 +57,8 @@ func (g *Gateway) scopeFor(key scopeKey) *scope {
 		Capabilities: &mcp.ServerCapabilities{
 			// Declared, not inferred: a server that joins late must be heard of.
 			Tools: &mcp.ToolCapabilities{ListChanged: true},
+			// Results that were cut are read as resources; they are not listed.
+			Resources: &mcp.ResourceCapabilities{},
 		},
 		PageSize:     pageSize,
 		SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.TTLMs, c.CacheScope = 0, "private" },
@@ -95,6 +97,8 @@ func (sc *scope) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 			return sc.sdkList(ctx, req)
 		case "tools/call":
 			return sc.sdkCall(ctx, req)
+		case "resources/read":
+			return sc.sdkRead(ctx, req)
 		case "initialize":
 			// Before the SDK takes the session for initialized: what is refused here
 			// it throws away by itself.

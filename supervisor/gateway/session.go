@@ -2,10 +2,13 @@ package gateway
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"mcpbridge/supervisor/internal/rawjson"
 )
 
 // session is one HTTP session of the legacy era. The SDK owns its handshake and
@@ -24,6 +27,27 @@ type session struct {
 	streams int // requests that are open, of any method
 	last    time.Time
 }
+
+// version is the protocol revision that the session agreed on, "" before it has.
+func (s *session) version() string {
+	ip := s.ss.InitializeParams()
+	if ip == nil {
+		return ""
+	}
+	return negotiated(ip)
+}
+
+// negotiated is what the SDK answers initialize with: the revision that was asked for, or
+// the newest that has sessions.
+func negotiated(ip *mcp.InitializeParams) string {
+	if v := ip.ProtocolVersion; slices.Contains(mcp.SupportedProtocolVersions(), v) && !isModern(v) {
+		return v
+	}
+	return newestSession
+}
+
+// newestSession is the newest protocol revision that has sessions.
+const newestSession = "2025-11-25"
 
 // touch counts a request in; the result counts it out.
 func (s *session) touch() (done func()) {
@@ -247,7 +271,7 @@ func (f *inflight) len() int {
 // cancelled handles a notifications/cancelled; it reports whether the request was
 // one of these calls.
 func (g *Gateway) cancelled(f *inflight, params []byte) bool {
-	raw, _ := lookup(params, "requestId")
+	raw, _ := rawjson.Lookup(params, "requestId")
 	key, ok := idKey(raw)
 	if !ok {
 		return false

@@ -123,7 +123,7 @@ func TestModernHangUpAndSessionEnd(t *testing.T) {
 	}
 	await(t, "the hang-up", gone)
 
-	id := open(t, url)
+	id := openAs(t, url, lastBatches)
 	call := begin(t, context.Background(), url, read1, headerSession, id)
 	batch := begin(t, context.Background(), url, "["+strings.Replace(read1, `"id":1`, `"id":2`, 1)+"]", headerSession, id)
 	await(t, "the call", running)
@@ -302,7 +302,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	running, _, ended := blocking(b)
 	g, srv := start(t, b, Options{})
 	url := srv.URL + "/mcp"
-	id := open(t, url)
+	id := openAs(t, url, lastBatches)
 	calls := []chan reply{
 		begin(t, context.Background(), url, read1, headerSession, id),
 		begin(t, context.Background(), url, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"fs__read",`+meta26+`}}`, headers26("tools/call", "fs__read")...),

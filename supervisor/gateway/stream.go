@@ -13,6 +13,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"mcpbridge/supervisor/internal/rawjson"
 )
 
 const (
@@ -173,7 +175,7 @@ func (s *stream) readAll(r io.Reader) error {
 			s.g.log.Debug("a stream's client is gone", "client", s.client, "error", err)
 			return errGone
 		}
-		if start := skipSpace(line, 0); start < len(line) {
+		if start := rawjson.SkipSpace(line, 0); start < len(line) {
 			s.message(line)
 		}
 		if end := errors.Is(err, io.EOF) || s.life.Err() != nil; end {
@@ -224,7 +226,7 @@ func (s *stream) message(line []byte) {
 // dispatch takes lists, calls and the cancellation of calls; the rest is the SDK's.
 func (s *stream) dispatch(env envelope) {
 	switch env.method {
-	case "tools/call", "tools/list":
+	case "tools/call", "tools/list", "resources/read":
 		if key, ok := idKey(env.id); ok {
 			if modern, ok := s.ready(env); ok {
 				s.raw(env, key, modern)
@@ -257,8 +259,8 @@ func (s *stream) dispatch(env envelope) {
 // ready tells the era of a tools request, and whether the session is far enough to
 // answer it without the SDK.
 func (s *stream) ready(env envelope) (modern, ok bool) {
-	meta, _ := lookup(env.params, "_meta")
-	version, has := lookup(meta, mcp.MetaKeyProtocolVersion)
+	meta, _ := rawjson.Lookup(env.params, "_meta")
+	version, has := rawjson.Lookup(meta, mcp.MetaKeyProtocolVersion)
 	if has && isModern(unquoteIf(version)) {
 		return true, modernMeta(meta, "")
 	}
@@ -275,9 +277,15 @@ func (s *stream) raw(env envelope, key string, modern bool) {
 		return
 	}
 	done := func() { <-s.slots }
-	if env.method == "tools/list" {
+	if env.method != "tools/call" {
 		s.spawn(env, key, done, func() answer {
-			body, werr := s.scope.listPage(s.life, env.params, modern)
+			var body []byte
+			var werr *wireError
+			if env.method == "tools/list" {
+				body, werr = s.scope.listPage(s.life, env.params, modern)
+			} else {
+				body, werr = s.scope.readResult(s.client, env.params, modern)
+			}
 			if werr != nil {
 				return errorAnswer(env.id, werr)
 			}
@@ -300,7 +308,7 @@ func (s *stream) raw(env envelope, key string, modern bool) {
 		return
 	}
 	s.spawn(env, key, func() { s.calls.remove(key); cancel(); done() }, func() answer {
-		return s.scope.perform(ctx, c, callID, s.client, func(n []byte) { s.out.offer(append(oneLine(n), '\n')) })
+		return s.scope.perform(ctx, c, callID, s.client, func(n []byte) { s.out.offer(append(rawjson.OneLine(n), '\n')) })
 	})
 }
 
@@ -322,6 +330,6 @@ func (s *stream) spawn(env envelope, key string, done func(), work func() answer
 		}()
 		// The id is free before the client can see the answer and use it again.
 		s.calls.remove(key)
-		_ = s.respondLine(key, a.line(), true)
+		_ = s.respondLine(key, outLine{a.line(), func() { s.g.delivered(a) }}, true)
 	}()
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"mcpbridge/supervisor/internal/rawjson"
 )
 
 // enter notes a request that the SDK will answer; false means that there are too
@@ -85,7 +87,7 @@ func (t *streamTransport) Write(_ context.Context, m jsonrpc.Message) error {
 	if !s.greeted.Load() { // before the answer to initialize a client expects nothing
 		return nil
 	}
-	return s.out.push(append(oneLine(b), '\n'), false)
+	return s.out.push(append(rawjson.OneLine(b), '\n'), false)
 }
 
 // responseKey is idKey for the SDK's form of an id.
@@ -113,11 +115,19 @@ func (t *streamTransport) SessionID() string { return "" }
 type batch struct {
 	left  int
 	parts []json.RawMessage
+	done  []func() // see outLine
+}
+
+// over is when the whole batch is written.
+func (b *batch) over() {
+	for _, done := range b.done {
+		done()
+	}
 }
 
 // batch takes a JSON array apart, which revisions up to 2025-03-26 allow.
 func (s *stream) batch(line []byte) {
-	if ip := s.ss.InitializeParams(); ip == nil || ip.ProtocolVersion > "2025-03-26" {
+	if ip := s.ss.InitializeParams(); ip == nil || negotiated(ip) > lastBatches {
 		_ = s.respond("", errorBody(nil, invalidRequest("JSON-RPC batches are not part of this protocol revision; send one message a line")))
 		return
 	}
@@ -164,29 +174,32 @@ func (b *batch) line() []byte {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		out = append(out, oneLine(p)...)
+		out = append(out, rawjson.OneLine(p)...)
 	}
 	return append(out, "]\n"...)
 }
 
 // respond writes one response without waiting; key is its request's, "" for none.
 func (s *stream) respond(key string, body []byte) error {
-	return s.respondLine(key, append(oneLine(body), '\n'), false)
+	return s.respondLine(key, outLine{b: append(rawjson.OneLine(body), '\n')}, false)
 }
 
 // respondLine puts a response on the wire, or into the batch that waits for it.
-func (s *stream) respondLine(key string, line []byte, wait bool) error {
+func (s *stream) respondLine(key string, line outLine, wait bool) error {
 	defer s.greeted.Store(true)
 	s.mu.Lock()
 	if b := s.batches[key]; b != nil && key != "" {
 		delete(s.batches, key)
-		b.parts = append(b.parts, line[:len(line)-1])
+		b.parts = append(b.parts, line.b[:len(line.b)-1])
+		if line.done != nil {
+			b.done = append(b.done, line.done)
+		}
 		if b.left--; b.left > 0 {
 			s.mu.Unlock()
 			return nil
 		}
-		line = b.line()
+		line = outLine{b.line(), b.over}
 	}
 	s.mu.Unlock()
-	return s.out.push(line, wait)
+	return s.out.pushLine(line, wait)
 }

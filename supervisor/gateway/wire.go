@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strconv"
 	"unicode/utf8"
+
+	"mcpbridge/supervisor/internal/rawjson"
 )
 
 // The JSON-RPC error codes that the gateway itself uses.
@@ -51,13 +53,13 @@ func parseEnvelope(b []byte) (env envelope, batch bool, werr *wireError) {
 		return env, false, &wireError{Code: codeParse, Message: "the message is not valid JSON in UTF-8"}
 	}
 	env.raw = b
-	if isKind(b, "[") {
+	if rawjson.IsKind(b, "[") {
 		return env, true, nil
 	}
 	var seen, version = 0, ""
-	ok := scanObject(b, func(m member) bool {
-		bit, val := 0, b[m.valStart:m.valEnd]
-		switch m.key {
+	ok := rawjson.Object(b, func(m rawjson.Member) bool {
+		bit, val := 0, b[m.ValStart:m.ValEnd]
+		switch m.Key {
 		case "jsonrpc":
 			bit = 1
 			version = unquoteIf(val)
@@ -80,7 +82,7 @@ func parseEnvelope(b []byte) (env envelope, batch bool, werr *wireError) {
 		}
 		if seen&bit != 0 {
 			env.id = nil
-			werr = invalidRequest("the key %q occurs twice", m.key)
+			werr = invalidRequest("the key %q occurs twice", m.Key)
 			return false
 		}
 		seen |= bit
@@ -100,19 +102,19 @@ func parseEnvelope(b []byte) (env envelope, batch bool, werr *wireError) {
 }
 
 func unquoteIf(val []byte) string {
-	if !isString(val) {
+	if !rawjson.IsString(val) {
 		return ""
 	}
-	return unquote(val)
+	return rawjson.Unquote(val)
 }
 
 // idKey turns a request id into a map key: equal ids give equal keys, however
 // they are written. ok is false where it is neither a string nor a number.
 func idKey(id json.RawMessage) (key string, ok bool) {
 	switch {
-	case isString(id):
-		return "s" + unquote(id), true
-	case isNumber(id):
+	case rawjson.IsString(id):
+		return "s" + rawjson.Unquote(id), true
+	case rawjson.IsNumber(id):
 		return "n" + string(id), true
 	default:
 		return "", false
@@ -138,7 +140,7 @@ func errorBody(id json.RawMessage, e *wireError) []byte {
 	out = append(out, `{"code":`...)
 	out = strconv.AppendInt(out, int64(e.Code), 10)
 	out = append(out, `,"message":`...)
-	out = appendString(out, e.Message)
+	out = rawjson.AppendString(out, e.Message)
 	return append(out, "}}"...)
 }
 

@@ -205,7 +205,7 @@ func TestBatch(t *testing.T) {
 	b.answer = func(_ context.Context, c messages.CallTool, _ <-chan struct{}) messages.Outcome { return ok(c, odd) }
 	_, srv := start(t, b, Options{})
 	url := srv.URL + "/mcp"
-	id := open(t, url)
+	id := openAs(t, url, lastBatches)
 	two := `[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"fs__read","arguments":{"n":9007199254740993}}},{"jsonrpc":"2.0","id":2,"method":"tools/list"}]`
 	r := send(t, url, two, headerSession, id)
 	if r.status != 200 || !strings.Contains(r.body, `9007199254740993`) || !strings.Contains(r.body, `"name":"fs__read"`) || !strings.Contains(r.body, "1e400") {
@@ -214,8 +214,31 @@ func TestBatch(t *testing.T) {
 	if got := string(b.last(t).Args); got != `{"n":9007199254740993}` {
 		t.Errorf("arguments %s", got)
 	}
-	r = send(t, url, two, headerSession, id, headerProtocol, "2025-11-25")
-	if r.status != 400 || !strings.Contains(r.body, "batching is not supported") {
-		t.Errorf("got %d %s", r.status, r.body)
+}
+
+// A revision without batches has none, however a client says which one it speaks.
+func TestNoBatch(t *testing.T) {
+	b := newBackend(simple("fs", "read"))
+	_, srv := start(t, b, Options{})
+	url := srv.URL + "/mcp"
+	batch := `[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"fs__read"}}]`
+	for _, version := range []string{"2025-06-18", "2025-11-25", "2099-01-01"} {
+		id := openAs(t, url, version)
+		for _, headers := range [][]string{{headerSession, id}, {headerSession, id, headerProtocol, "2025-11-25"}, {headerProtocol, "2025-06-18"}} {
+			if r := send(t, url, batch, headers...); r.status != 400 || !strings.Contains(r.body, `"code":-32600`) || !strings.Contains(r.body, "batches") {
+				t.Errorf("%s %v: %d %s", version, headers, r.status, r.body)
+			}
+		}
+	}
+	for _, version := range []string{"2024-11-05", "2025-03-26"} {
+		id := openAs(t, url, version)
+		for _, headers := range [][]string{{headerSession, id}, {headerSession, id, headerProtocol, version}} {
+			if r := send(t, url, batch, headers...); r.status != 200 || !strings.Contains(r.body, `"result"`) {
+				t.Errorf("%s %v: %d %s", version, headers, r.status, r.body)
+			}
+		}
+	}
+	if n := b.count(); n != 4 {
+		t.Errorf("%d calls reached the backend", n)
 	}
 }

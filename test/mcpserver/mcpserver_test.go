@@ -248,3 +248,13 @@ func TestSwitchesAreDocumented(t *testing.T) {
 		}
 	})
 }
+
+// A wrapper hands every argument on, also one that is called like its own switch.
+func TestWrapKeepsValues(t *testing.T) {
+	for _, args := range [][]string{{"-name", "wrap", "-wrap"}, {"--wrap=true", "-name=wrap"}} {
+		cs := connect(t, nil, args...)
+		if got := cs.InitializeResult().ServerInfo.Name; got != "wrap" {
+			t.Errorf("%v: %q", args, got)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 )
@@ -13,13 +14,8 @@ import (
 // wrapSelf runs the same program without -wrap, with stdin, stdout and stderr
 // handed through, and ends with it: what npx and shell scripts do.
 func wrapSelf() error {
-	args := make([]string, 0, len(os.Args))
-	for _, a := range os.Args[1:] {
-		if name := strings.TrimLeft(a, "-"); name != "wrap" && name != "wrap=true" {
-			args = append(args, a)
-		}
-	}
-	cmd := exec.Command(os.Args[0], args...)
+	// The last word on a switch counts, so that nothing that looks like it is touched.
+	cmd := exec.Command(os.Args[0], append(slices.Clone(os.Args[1:]), "-wrap=false")...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	err := cmd.Run()
 	var exit *exec.ExitError

@@ -27,6 +27,7 @@ func listing(names ...string) messages.Listing {
 
 func open() Rules {
 	return Rules{
+		Input: func(messages.ToolDef) string { return "" },
 		Effect: func(messages.ToolDef) (messages.Effect, messages.EffectSource) {
 			return messages.ReadOnly, messages.FromConfig
 		},

@@ -1,10 +1,14 @@
 package catalogue
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"mcpbridge/messages"
 )
+
+// plainSchema stands in for an input schema that cannot be passed on.
+var plainSchema = json.RawMessage(`{"type":"object"}`)
 
 // Rules are the decisions that the catalogue asks for. All must be set.
 type Rules struct {
@@ -13,6 +17,8 @@ type Rules struct {
 	Visible  func(remote string) bool // tools.allow and tools.deny
 	Limits   func(remote string) messages.ToolLimits
 	Problems func(messages.ToolDef) []string // with the input schema
+	// Input says why the input schema cannot be passed on, "" where it can.
+	Input func(messages.ToolDef) string
 	// Output says whether the output schema is passed on, and why not where that is
 	// worth an issue.
 	Output   func(messages.ToolDef) (pass bool, why string)
@@ -57,8 +63,13 @@ func NewPart(server string, listing messages.Listing, rules Rules) Part {
 		if reserved {
 			issue(messages.StageRegister, def.Name, "its name is reserved; it is offered as %s", t.Name)
 		}
-		for _, problem := range rules.Problems(def) {
-			issue(messages.StageAdaptTool, def.Name, "%s", problem)
+		if why := rules.Input(def); why != "" {
+			t.Def.InputSchema = plainSchema
+			issue(messages.StageAdaptTool, def.Name, "%s", why)
+		} else {
+			for _, problem := range rules.Problems(def) {
+				issue(messages.StageAdaptTool, def.Name, "%s", problem)
+			}
 		}
 		if pass, why := rules.Output(def); !pass {
 			t.Def.OutputSchema = nil

@@ -238,6 +238,7 @@ func (c *Core) outcome(cl *call, v verdict) messages.Outcome {
 		Attempt: cl.sent, Generation: cl.sentGen, Queued: cl.queuedFor, Ran: cl.ranFor, Truncated: v.truncated,
 		Deadline: cl.deadline, DeadlineSource: cl.source, RetryAfter: v.retryAfter,
 	}
+	_, o.Held = c.held[cl.id]
 	if f := v.of; f != nil {
 		o.FirstID, o.Attempt, o.Generation, o.Truncated = f.CallID, f.Attempt, f.Generation, o.Truncated || f.Truncated
 		if f.FirstID != "" {

@@ -96,7 +96,9 @@ type Core struct {
 	waiting   []*call // for a server's first list, in order of arrival
 	waitBytes int64
 	timers    timers
-	armed     time.Time // what the shell's timer was last set to; zero = not set
+	armed     time.Time       // what the shell's timer was last set to; zero = not set
+	held      map[string]held // results on their way to their callers, by call
+	heldBytes int64
 	dirty     []*server // whose lanes may have something to start
 	inFlight  int       // running calls
 	closed    bool      // DrainAll came
@@ -129,7 +131,7 @@ func New(cfg Config) *Core {
 	}
 	return &Core{
 		cfg: cfg, calls: map[string]*call{}, servers: map[messages.Key]*server{}, clients: map[string]*client{},
-		groups: map[string]*group{}, keys: keyIndex{known: map[keyScope]*keyEntry{}},
+		groups: map[string]*group{}, held: map[string]held{}, keys: keyIndex{known: map[keyScope]*keyEntry{}},
 	}
 }
 
@@ -261,6 +263,8 @@ func (c *Core) handle(m messages.Message, from SessionRef) {
 		c.drainServer(m)
 	case messages.DrainAll:
 		c.drainAll(m)
+	case messages.Delivered:
+		c.delivered(m)
 	case messages.QueryCalls:
 		c.do(AnswerCalls{m.Reply, c.report()})
 	default:
@@ -321,7 +325,7 @@ func (c *Core) pump(s *server) {
 		c.shut(s)
 		c.touch(s)
 	}
-	for {
+	for c.room(s) {
 		it, ok := s.lane.Next()
 		if !ok {
 			return

@@ -105,7 +105,7 @@ func (c *Core) late(cl *call, r messages.Reply) {
 			return // no answer will come, and nothing says that the work is over
 		}
 		c.unfence(cl, "proven dead")
-	case messages.ReplyNotEntered:
+	case messages.ReplyNotEntered, messages.ReplyUnsent:
 		c.unfence(cl, "not sent")
 	}
 }

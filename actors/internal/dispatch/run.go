@@ -96,6 +96,7 @@ func (c *Core) answered(cl *call, r messages.Reply) {
 		if r.Kind != messages.ReplyTooLarge {
 			cl.server.idleEnds = 0
 		}
+		c.retain(cl, int64(len(r.Raw)))
 		c.end(cl, v)
 		return
 	}
@@ -115,8 +116,8 @@ func (c *Core) answered(cl *call, r messages.Reply) {
 			return
 		}
 		c.leave(cl)
-	case messages.ReplyNotEntered:
-		c.notEntered(cl, r.Err, r.After)
+	case messages.ReplyNotEntered, messages.ReplyUnsent:
+		c.notSent(cl, r)
 	case messages.ReplyLost:
 		c.lost(cl, r.Proven, r.Err, r.After)
 	default:
@@ -143,11 +144,11 @@ func answerOf(cl *call, r messages.Reply) (verdict, bool) {
 	}
 }
 
-// notEntered handles an attempt of which not one byte left.
-func (c *Core) notEntered(cl *call, why string, after time.Duration) {
-	s := cl.server
-	// The worker is back without having entered; nobody may enter any more.
-	if !cl.boundary.Void() && cl.boundary.Entered() {
+// notSent handles an attempt of which not one byte left.
+func (c *Core) notSent(cl *call, r messages.Reply) {
+	s, why, after := cl.server, r.Err, r.After
+	// The worker is back, and says that it has not entered; nobody may enter any more.
+	if r.Kind != messages.ReplyUnsent && !cl.boundary.Void() && cl.boundary.Entered() {
 		c.lost(cl, false, why, after)
 		return
 	}

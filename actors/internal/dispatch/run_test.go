@@ -96,6 +96,45 @@ func TestRetry(t *testing.T) {
 	}
 }
 
+// A write that failed with nothing written proves as much as a boundary that was not
+// passed: a side effect is handed out again, and otherwise it was not sent.
+func TestUnsent(t *testing.T) {
+	unsent := messages.Reply{Kind: messages.ReplyUnsent, Err: "the server closed its stdin"}
+	t.Run("goes to the next incarnation", func(t *testing.T) {
+		h := ready(t, nil)
+		h.call("a", "write")
+		h.enter("a")
+		h.done("a", unsent)
+		h.down(1, true)
+		h.up(2)
+		h.wantOpen("a")
+		h.done("a", okReply)
+		if o := h.want("a", messages.OK, ""); o.Generation != 2 {
+			t.Errorf("%+v", o)
+		}
+		h.wantIdle()
+	})
+	t.Run("is not sent where there is none", func(t *testing.T) {
+		h := ready(t, nil)
+		h.call("a", "write")
+		h.enter("a")
+		h.state(messages.StateStopping, "stopped by the operator")
+		h.done("a", unsent)
+		h.want("a", messages.NotSent, messages.CodeUnavailable)
+		h.down(1, true)
+		h.wantIdle()
+	})
+	t.Run("opens the lane after the deadline", func(t *testing.T) {
+		h := ready(t, nil)
+		h.call("a", "write")
+		h.enter("a")
+		h.pass(time.Hour)
+		h.want("a", messages.OutcomeUnknown, messages.CodeTimeout)
+		h.done("a", unsent)
+		h.wantIdle()
+	})
+}
+
 func TestNoRetry(t *testing.T) {
 	t.Run("after the deadline", func(t *testing.T) {
 		h := ready(t, nil)

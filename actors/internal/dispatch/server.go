@@ -27,8 +27,10 @@ type server struct {
 	up      bool   // it takes calls
 	session SessionRef
 
-	inFlight    int // running calls
-	overdue     int // fenced calls whose abandon_after is over
+	held        int64 // bytes of results that their callers have not taken yet
+	usual       int64 // the size of its results lately, the largest ones foremost
+	inFlight    int   // running calls
+	overdue     int   // fenced calls whose abandon_after is over
 	recycling   bool
 	recycleSent bool
 	woken       bool // WakeServer was sent in this state

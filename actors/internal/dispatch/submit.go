@@ -117,6 +117,10 @@ func (c *Core) admit(cl *call) {
 			message: "the call's deadline had passed before it could be sent", hint: hintDeadline(cl)})
 		return
 	}
+	if c.pressed(s) {
+		c.end(cl, pressure(s))
+		return
+	}
 	c.shut(s)
 	it := lane.Item{ID: cl.id, Class: laneOf(cl.effect), Bytes: cl.size, Client: cl.req.Client, Key: cl.laneKey}
 	if c.clientFull(cl) && !s.lane.Free(it) {

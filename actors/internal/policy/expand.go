@@ -35,7 +35,7 @@ func expand(root *node) (perDepth []int, text int, err error) {
 			return c, nil
 		}
 		if was := open[n]; was == below {
-			return nil, fmt.Errorf("%s refers to itself", at(n.path))
+			return nil, broken{fmt.Errorf("%s refers to itself", at(n.path))}
 		} else if was > 0 {
 			return nil, beyond{fmt.Errorf("%s refers to itself", at(n.path))}
 		}

@@ -2,10 +2,13 @@ package policy
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"regexp/syntax"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -19,13 +22,102 @@ func Portable(raw json.RawMessage) error {
 	if err != nil {
 		return fmt.Errorf("it cannot be read: %w", err)
 	}
-	return portable(v, "")
+	return new(former).schema(v, "")
 }
+
+// ErrBroken marks an error of Usable, and of CompileSchema where it says the same.
+var ErrBroken = errors.New("it is no schema")
+
+type broken struct{ error }
+
+func (broken) Is(target error) bool { return target == ErrBroken }
+
+// Usable says why an input schema is none that anybody could work with, nil where nothing
+// is seen: those who offer a model its tools hand all their schemas over at once, and one
+// that breaks the rules of JSON Schema makes them refuse the whole list. It is lenient
+// where Portable is strict: what is null says nothing, and what a regular expression may
+// hold is a matter of the engine.
+func Usable(raw json.RawMessage) error {
+	v, _, err := decode(raw, maxJSONDepth)
+	switch {
+	case errors.Is(err, errTooDeep):
+		err = fmt.Errorf("it cannot be read: %w", err)
+	case err != nil: // valid JSON, and odd in a way that others may not mind
+		err = nil
+	default:
+		f := &former{lenient: true}
+		if err = f.schema(v, ""); err == nil {
+			err = f.references(v)
+		}
+	}
+	if err != nil {
+		return broken{err}
+	}
+	return nil
+}
+
+// references says which one leads nowhere, or away: nothing is fetched.
+func (f *former) references(root any) error {
+	m, _ := root.(map[string]any)
+	base, _ := m["$id"].(string)
+	base = strings.TrimSuffix(base, "#")
+	for _, r := range f.refs {
+		local, isLocal := strings.CutPrefix(strings.TrimPrefix(r.to, base), "#")
+		switch {
+		case f.bases: // a subschema has a name of its own, by which others may call it
+		case r.to == "" || base != "" && r.to == base:
+		case !isLocal:
+			return fmt.Errorf("%s refers to %s, which is not part of it and is not fetched", at(r.path), short(r.to))
+		case strings.HasPrefix(local, "/"):
+			if text, err := url.PathUnescape(local); err != nil || !pointsTo(root, text) {
+				return fmt.Errorf("%s refers to %s, which does not exist", at(r.path), short(r.to))
+			}
+		case local != "" && !f.anchors[local]:
+			return fmt.Errorf("%s refers to %s, which does not exist", at(r.path), short(r.to))
+		}
+	}
+	return nil
+}
+
+// pointsTo reports whether a JSON pointer leads somewhere.
+func pointsTo(v any, pointer string) bool {
+	for part := range strings.SplitSeq(pointer[1:], "/") {
+		part = strings.NewReplacer("~1", "/", "~0", "~").Replace(part)
+		switch in := v.(type) {
+		case map[string]any:
+			next, ok := in[part]
+			if !ok {
+				return false
+			}
+			v = next
+		case []any:
+			i, err := strconv.Atoi(part)
+			if err != nil || i < 0 || i >= len(in) {
+				return false
+			}
+			v = in[i]
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// former looks at the form of a schema's keywords.
+type former struct {
+	lenient bool
+	refs    []ref
+	anchors map[string]bool
+	bases   bool // some subschema has an $id
+}
+
+type ref struct{ path, to string }
 
 // keywordForms tells of each keyword with a form of its own what it must be.
 var keywordForms = map[string]string{
 	"type": "types", "enum": "values", "required": "names", "pattern": "pattern", "format": "string",
-	"$ref": "string", "$id": "string", "$anchor": "string", "nullable": "boolean", "uniqueItems": "boolean",
+	"$ref": "string", "$id": "string", "$schema": "string", "title": "string", "description": "string", "$comment": "string",
+	"readOnly": "boolean", "writeOnly": "boolean", "deprecated": "boolean", "$anchor": "string", "nullable": "boolean", "uniqueItems": "boolean",
 	"minimum": "number", "maximum": "number", "exclusiveMinimum": "number", "exclusiveMaximum": "number", "multipleOf": "number",
 	"minLength": "number", "maxLength": "number", "minItems": "number", "maxItems": "number",
 	"minProperties": "number", "maxProperties": "number", "minContains": "number", "maxContains": "number",
@@ -36,7 +128,7 @@ var keywordForms = map[string]string{
 	"items": "schema or schemas", "prefixItems": "schemas", "allOf": "schemas", "anyOf": "schemas", "oneOf": "schemas",
 }
 
-func portable(v any, path string) error {
+func (f *former) schema(v any, path string) error {
 	schema, ok := v.(map[string]any)
 	if !ok {
 		if _, ok := v.(bool); ok {
@@ -45,9 +137,15 @@ func portable(v any, path string) error {
 		return fmt.Errorf("%s is neither an object nor a boolean", at(path))
 	}
 	for _, key := range slices.Sorted(maps.Keys(schema)) {
-		if err := portableKeyword(key, schema[key], path); err != nil {
+		if f.lenient && schema[key] == nil {
+			continue
+		}
+		if err := f.keyword(key, schema[key], path); err != nil {
 			return err
 		}
+	}
+	if f.lenient {
+		return nil
 	}
 	if _, old := schema["id"]; old {
 		return fmt.Errorf("%s has an id, which newer drafts call $id", at(path))
@@ -58,13 +156,15 @@ func portable(v any, path string) error {
 	return nil
 }
 
-func portableKeyword(key string, v any, path string) error {
+func (f *former) keyword(key string, v any, path string) error {
 	form := keywordForms[key]
 	path += "/" + escapeSegment.Replace(key)
 	ok := true
 	switch form {
 	case "string":
-		_, ok = v.(string)
+		var text string
+		text, ok = v.(string)
+		f.note(key, text, path)
 	case "boolean":
 		_, ok = v.(bool)
 	case "number":
@@ -73,7 +173,7 @@ func portableKeyword(key string, v any, path string) error {
 		_, ok = stringList(v)
 	case "values":
 		list, isList := v.([]any)
-		ok = isList && len(list) > 0
+		ok = isList && (len(list) > 0 || f.lenient)
 	case "types":
 		words, isList := stringList(v)
 		if w, single := v.(string); single {
@@ -84,19 +184,19 @@ func portableKeyword(key string, v any, path string) error {
 		p, isString := v.(string)
 		if !isString {
 			ok = false
-		} else if err := ecmaPattern(p); err != nil {
+		} else if err := ecmaPattern(p); err != nil && !f.lenient {
 			return fmt.Errorf("%s: %w", at(path), err)
 		}
 	case "schema":
-		return portable(v, path)
+		return f.schema(v, path)
 	case "schemas", "schema or schemas":
 		list, isList := v.([]any)
 		if !isList && form == "schema or schemas" {
-			return portable(v, path)
+			return f.schema(v, path)
 		}
 		ok = isList
 		for i, s := range list {
-			if err := portable(s, fmt.Sprintf("%s/%d", path, i)); err != nil {
+			if err := f.schema(s, fmt.Sprintf("%s/%d", path, i)); err != nil {
 				return err
 			}
 		}
@@ -104,7 +204,10 @@ func portableKeyword(key string, v any, path string) error {
 		m, isMap := v.(map[string]any)
 		ok = isMap
 		for _, name := range slices.Sorted(maps.Keys(m)) {
-			if form == "schemas by pattern" {
+			if f.lenient && m[name] == nil {
+				continue
+			}
+			if form == "schemas by pattern" && !f.lenient {
 				if err := ecmaPattern(name); err != nil {
 					return fmt.Errorf("%s: %w", at(path), err)
 				}
@@ -112,7 +215,7 @@ func portableKeyword(key string, v any, path string) error {
 			if _, isList := stringList(m[name]); isList && form == "dependencies" {
 				continue
 			}
-			if err := portable(m[name], path+"/"+escapeSegment.Replace(name)); err != nil {
+			if err := f.schema(m[name], path+"/"+escapeSegment.Replace(name)); err != nil {
 				return err
 			}
 		}
@@ -121,6 +224,21 @@ func portableKeyword(key string, v any, path string) error {
 		return fmt.Errorf("%s is not what it must be", at(path))
 	}
 	return nil
+}
+
+// note keeps what references are about.
+func (f *former) note(key, text, path string) {
+	switch key {
+	case "$ref":
+		f.refs = append(f.refs, ref{path, text})
+	case "$id":
+		f.bases = f.bases || path != "/$id"
+	case "$anchor":
+		if f.anchors == nil {
+			f.anchors = map[string]bool{}
+		}
+		f.anchors[text] = true
+	}
 }
 
 // ecmaPattern says why p is no regular expression in JavaScript's Unicode mode, which

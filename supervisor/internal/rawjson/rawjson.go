@@ -1,104 +1,103 @@
-package gateway
+// Package rawjson walks JSON without decoding it, so that what the bridge does not need
+// keeps its bytes. Its functions expect valid JSON (json.Valid) and are merely safe, not
+// picky, on anything else. They keep nothing and may be used from any goroutine.
+package rawjson
 
 import (
 	"bytes"
 	"encoding/json"
 )
 
-// The functions of this file walk JSON without decoding it, so that what the
-// gateway does not need keeps its bytes. They expect valid JSON (json.Valid) and
-// are merely safe, not picky, on anything else.
-
-// member is one member of an object: its decoded key and where it stands.
-type member struct {
-	key                        string
-	keyStart, valStart, valEnd int
+// Member is one member of an object: its decoded key and where it stands.
+type Member struct {
+	Key                        string
+	KeyStart, ValStart, ValEnd int
 }
 
-// scanObject calls f for each top-level member of the object b until f returns
+// Object calls f for each top-level member of the object b until f returns
 // false. It reports whether b is an object.
-func scanObject(b []byte, f func(member) bool) bool {
-	i := skipSpace(b, 0)
+func Object(b []byte, f func(Member) bool) bool {
+	i := SkipSpace(b, 0)
 	if i >= len(b) || b[i] != '{' {
 		return false
 	}
 	for i++; ; i++ {
-		i = skipSpace(b, i)
+		i = SkipSpace(b, i)
 		if i >= len(b) || b[i] != '"' {
 			return i < len(b) && b[i] == '}'
 		}
-		m := member{keyStart: i}
-		end := skipString(b, i)
+		m := Member{KeyStart: i}
+		end := SkipString(b, i)
 		if end < 0 {
 			return false
 		}
-		m.key = unquote(b[i:end])
-		i = skipSpace(b, end)
+		m.Key = Unquote(b[i:end])
+		i = SkipSpace(b, end)
 		if i >= len(b) || b[i] != ':' {
 			return false
 		}
-		m.valStart = skipSpace(b, i+1)
-		if m.valEnd = skipValue(b, m.valStart); m.valEnd < 0 {
+		m.ValStart = SkipSpace(b, i+1)
+		if m.ValEnd = SkipValue(b, m.ValStart); m.ValEnd < 0 {
 			return false
 		}
 		if !f(m) {
 			return true
 		}
-		i = skipSpace(b, m.valEnd)
+		i = SkipSpace(b, m.ValEnd)
 		if i >= len(b) || b[i] != ',' {
 			return i < len(b) && b[i] == '}'
 		}
 	}
 }
 
-// scanArray calls f for each element of the array b until f returns false. It
+// Array calls f for each element of the array b until f returns false. It
 // reports whether b is an array.
-func scanArray(b []byte, f func(val []byte) bool) bool {
-	i := skipSpace(b, 0)
+func Array(b []byte, f func(val []byte) bool) bool {
+	i := SkipSpace(b, 0)
 	if i >= len(b) || b[i] != '[' {
 		return false
 	}
-	if i = skipSpace(b, i+1); i < len(b) && b[i] == ']' {
+	if i = SkipSpace(b, i+1); i < len(b) && b[i] == ']' {
 		return true
 	}
 	for {
-		i = skipSpace(b, i)
-		end := skipValue(b, i)
+		i = SkipSpace(b, i)
+		end := SkipValue(b, i)
 		if end < 0 {
 			return false
 		}
 		if !f(b[i:end]) {
 			return true
 		}
-		if i = skipSpace(b, end); i >= len(b) || b[i] != ',' {
+		if i = SkipSpace(b, end); i >= len(b) || b[i] != ',' {
 			return i < len(b) && b[i] == ']'
 		}
 		i++
 	}
 }
 
-// lookup returns the value of the last member named key, as a JSON decoder would.
-func lookup(obj []byte, key string) (json.RawMessage, bool) {
+// Lookup returns the value of the last member named key, as a JSON decoder would.
+func Lookup(obj []byte, key string) (json.RawMessage, bool) {
 	var val json.RawMessage
 	found := false
-	scanObject(obj, func(m member) bool {
-		if m.key == key {
-			val, found = obj[m.valStart:m.valEnd], true
+	Object(obj, func(m Member) bool {
+		if m.Key == key {
+			val, found = obj[m.ValStart:m.ValEnd], true
 		}
 		return true
 	})
 	return val, found
 }
 
-// setMember returns obj with the member key set to val: the last of that name is
+// SetMember returns obj with the member key set to val: the last of that name is
 // replaced where it stands, a new one goes in front. No other byte changes.
-func setMember(obj []byte, key string, val []byte) []byte {
+func SetMember(obj []byte, key string, val []byte) []byte {
 	start, end := -1, -1
 	empty := true
-	scanObject(obj, func(m member) bool {
+	Object(obj, func(m Member) bool {
 		empty = false
-		if m.key == key {
-			start, end = m.valStart, m.valEnd
+		if m.Key == key {
+			start, end = m.ValStart, m.ValEnd
 		}
 		return true
 	})
@@ -108,13 +107,13 @@ func setMember(obj []byte, key string, val []byte) []byte {
 		out = append(out, val...)
 		return append(out, obj[end:]...)
 	}
-	open := skipSpace(obj, 0)
+	open := SkipSpace(obj, 0)
 	if open >= len(obj) || obj[open] != '{' {
 		return obj
 	}
 	out := make([]byte, 0, len(obj)+len(key)+len(val)+6)
 	out = append(out, obj[:open+1]...)
-	out = appendString(out, key)
+	out = AppendString(out, key)
 	out = append(out, ':')
 	out = append(out, val...)
 	if !empty {
@@ -123,9 +122,9 @@ func setMember(obj []byte, key string, val []byte) []byte {
 	return append(out, obj[open+1:]...)
 }
 
-// oneLine makes raw fit a line: line breaks in valid JSON are white space between
+// OneLine makes raw fit a line: line breaks in valid JSON are white space between
 // tokens, so each becomes a blank. The length stays.
-func oneLine(raw []byte) []byte {
+func OneLine(raw []byte) []byte {
 	if bytes.IndexByte(raw, '\n') < 0 && bytes.IndexByte(raw, '\r') < 0 {
 		return raw
 	}
@@ -138,27 +137,35 @@ func oneLine(raw []byte) []byte {
 	return out
 }
 
-// isKind reports whether the JSON value starts with one of the bytes.
-func isKind(raw []byte, kinds string) bool {
-	i := skipSpace(raw, 0)
+// IsKind reports whether the JSON value starts with one of the bytes.
+func IsKind(raw []byte, kinds string) bool {
+	i := SkipSpace(raw, 0)
 	return i < len(raw) && bytes.IndexByte([]byte(kinds), raw[i]) >= 0
 }
 
-func isNull(raw []byte) bool   { return len(raw) == 0 || isKind(raw, "n") }
-func isObject(raw []byte) bool { return isKind(raw, "{") }
-func isString(raw []byte) bool { return isKind(raw, `"`) }
-func isNumber(raw []byte) bool { return isKind(raw, "-0123456789") }
+// IsNull reports whether raw is null or absent.
+func IsNull(raw []byte) bool { return len(raw) == 0 || IsKind(raw, "n") }
 
-func skipSpace(b []byte, i int) int {
+// IsObject reports whether raw is an object.
+func IsObject(raw []byte) bool { return IsKind(raw, "{") }
+
+// IsString reports whether raw is a string.
+func IsString(raw []byte) bool { return IsKind(raw, `"`) }
+
+// IsNumber reports whether raw is a number.
+func IsNumber(raw []byte) bool { return IsKind(raw, "-0123456789") }
+
+// SkipSpace returns the index of the first byte from i on that is no white space.
+func SkipSpace(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
 		i++
 	}
 	return i
 }
 
-// skipString returns the index behind the string that begins at i, or -1. It looks
+// SkipString returns the index behind the string that begins at i, or -1. It looks
 // for quotes only, because the strings of results can be long.
-func skipString(b []byte, i int) int {
+func SkipString(b []byte, i int) int {
 	for from := i + 1; from <= len(b); {
 		n := bytes.IndexByte(b[from:], '"')
 		if n < 0 {
@@ -177,13 +184,13 @@ func skipString(b []byte, i int) int {
 	return -1
 }
 
-// skipValue returns the index behind the value that begins at i, or -1.
-func skipValue(b []byte, i int) int {
+// SkipValue returns the index behind the value that begins at i, or -1.
+func SkipValue(b []byte, i int) int {
 	depth := 0
 	for i < len(b) {
 		switch b[i] {
 		case '"':
-			if i = skipString(b, i); i < 0 {
+			if i = SkipString(b, i); i < 0 {
 				return -1
 			}
 			if depth == 0 {
@@ -216,8 +223,8 @@ func skipValue(b []byte, i int) int {
 	return -1
 }
 
-// unquote decodes a JSON string; a broken one decodes to "".
-func unquote(raw []byte) string {
+// Unquote decodes a JSON string; a broken one decodes to "".
+func Unquote(raw []byte) string {
 	if len(raw) >= 2 && bytes.IndexByte(raw, '\\') < 0 {
 		return string(raw[1 : len(raw)-1])
 	}
@@ -228,8 +235,8 @@ func unquote(raw []byte) string {
 	return s
 }
 
-// appendString appends s as a JSON string, without HTML escapes.
-func appendString(dst []byte, s string) []byte {
+// AppendString appends s as a JSON string, without HTML escapes.
+func AppendString(dst []byte, s string) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
