@@ -64,6 +64,10 @@ func PromptText(tools []Tool) string {
 	return forms.Prompt(list)
 }
 
+// PlainText is foreign text for the inside of a text of one's own: without characters
+// that steer a terminal or cannot be seen, and with every further line behind indent.
+func PlainText(s, indent string) string { return forms.Indent(s, indent) }
+
 func formTool(t Tool) forms.Tool {
 	return forms.Tool{Name: t.Name, Description: t.Def.Description, Schema: t.Def.InputSchema}
 }
