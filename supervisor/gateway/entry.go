@@ -83,6 +83,9 @@ func toolEntry(t messages.Tool, name string) []byte {
 	if f.get("title") == nil && t.Def.Title != "" {
 		f.set("title", appendString(nil, t.Def.Title))
 	}
+	if f.get("title") == nil && t.RemoteName != "" && name != t.RemoteName && name != t.Server+"__"+t.RemoteName {
+		f.set("title", appendString(nil, t.RemoteName)) // the name cannot say it (B49)
+	}
 	f.repair("title", onlyIf(isString))
 	if a := saneAnnotations(t.Def.Annotations); a != nil || f.get("annotations") != nil {
 		f.set("annotations", a)

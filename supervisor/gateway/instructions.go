@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"mcpbridge/messages"
@@ -65,12 +64,27 @@ func (sc *scope) instructions() string {
 	return instructionsPreface + b.String()
 }
 
-// prefixOf is how the tools of a server begin at /mcp, as far as they have that in
-// common.
+// prefixOf is how the tools of a server begin at /mcp.
 func prefixOf(tools []messages.Tool, server string) string {
-	i := slices.IndexFunc(tools, func(t messages.Tool) bool { return t.Server == server })
-	head, _, _ := strings.Cut(tools[i].EndpointName, "__")
-	return head + "__…"
+	prefix, n := "", 0
+	for _, t := range tools {
+		if t.Server != server {
+			continue
+		}
+		if n++; n == 1 {
+			prefix = t.EndpointName
+			continue
+		}
+		i := 0
+		for i < min(len(prefix), len(t.EndpointName)) && prefix[i] == t.EndpointName[i] {
+			i++
+		}
+		prefix = prefix[:i]
+	}
+	if n == 1 {
+		return prefix
+	}
+	return prefix + "…"
 }
 
 // cutBytes shortens at a rune.
