@@ -10,7 +10,7 @@ LISTEN   ?= 127.0.0.1:7332
 DURATION ?= 5m
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test race quick chaos crash sim bench lint fmt vuln cross npm clean
+.PHONY: help build run test race quick chaos crash sim bench lint fmt vuln cross npm clean names
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,11 @@ SEEDS ?= 2000
 
 sim: ## the router's simulation (SEEDS=n; a failing seed is printed and can be replayed)
 	$(GO) test -count=1 -run 'TestSim$$' -timeout 60m ./actors/internal/dispatch -sim.seeds $(SEEDS)
+
+PAIRS ?= 1000000
+
+names: ## no two tools get one name, over PAIRS random pairs
+	$(GO) test -count=1 -v -run TestNamesAreInjective -timeout 60m ./actors/internal/catalogue -names.pairs $(PAIRS)
 
 bench: ## the benchmarks against a plain SDK client and a plain SDK proxy
 	@cd test/bench && MCPBRIDGE_BENCH=1 $(GO) test -count=1 -run '^TestBench' -timeout 20m

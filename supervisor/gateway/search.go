@@ -79,7 +79,7 @@ func newIndex(tools []messages.Tool) *index {
 // find returns the best tools that keep admits, best first (equal ones by name), and
 // how many there were at all. A query without a word finds everything, by name.
 func (x *index) find(query string, most int, keep func(*messages.Tool) bool) (found []*messages.Tool, total int) {
-	scores := map[int32]float64{}
+	scores := make([]float64, len(x.tools))
 	query = strings.TrimSpace(query)
 	if words := splitWords(query, maxQueryWords); len(words) > 0 {
 		slices.Sort(words)
@@ -94,26 +94,33 @@ func (x *index) find(query string, most int, keep func(*messages.Tool) bool) (fo
 			}
 		}
 	} else if query == "" {
-		for i := range x.tools {
-			scores[int32(i)] = 1
+		for i := range scores {
+			scores[i] = 1
 		}
 	}
-	docs := make([]int32, 0, len(scores))
-	for d := range scores {
-		if keep(&x.tools[d]) {
-			docs = append(docs, d)
-		}
-	}
-	slices.SortFunc(docs, func(a, b int32) int {
+	better := func(a, b int) int {
 		return cmp.Or(cmp.Compare(scores[b], scores[a]), cmp.Compare(x.tools[a].EndpointName, x.tools[b].EndpointName))
-	})
-	for _, d := range docs[:min(most, len(docs))] {
+	}
+	best := make([]int, 0, most+1)
+	for d, score := range scores {
+		if score == 0 || !keep(&x.tools[d]) {
+			continue
+		}
+		total++
+		if len(best) == most && better(d, best[most-1]) >= 0 {
+			continue
+		}
+		i, _ := slices.BinarySearchFunc(best, d, better)
+		best = slices.Insert(best, i, d)
+		best = best[:min(len(best), most)]
+	}
+	for _, d := range best {
 		found = append(found, &x.tools[d])
 	}
-	return found, len(docs)
+	return found, total
 }
 
-func (x *index) score(into map[int32]float64, list []posting, weight float64) {
+func (x *index) score(into []float64, list []posting, weight float64) {
 	n, df := float64(len(x.tools)), float64(len(list))
 	idf := math.Log(1 + (n-df+0.5)/(df+0.5))
 	for _, p := range list {

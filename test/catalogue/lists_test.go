@@ -342,8 +342,8 @@ func TestB5Counters(t *testing.T) {
 		t.Errorf("counts %+v\nwant   %+v", st.Bridge.Counts, want)
 	}
 	for name, words := range map[string][]string{
-		"odd":   {"entry 1 of tools/list", "listed twice", "entry 4 of tools/list has no name"},
-		"flood": {"entry 100 of", "200 more issues", "200 of them are entries that were dropped"},
+		"odd":    {"entry 1 of tools/list", "listed twice", "entry 4 of tools/list has no name"},
+		"flood":  {"entry 100 of", "200 more issues", "200 of them are entries that were dropped"},
 		"hidden": {"1 tool hidden by"}, "capped": {"more than 10 tools"}, "stopped": {"2 tools not on offer while the server is stopped"},
 		"off": {"enabled: false"}, "broken": {"SURELY_NOT_SET"}, "lazy": {"not started"},
 	} {

@@ -219,7 +219,9 @@ func TestB49OddNames(t *testing.T) {
 		t.Fatalf("%v", remotes(tools))
 	}
 	raw := d.Raw(t, d.URL)
-	var listed struct{ Tools []struct{ Name, Title string } }
+	var listed struct {
+		Tools []struct{ Name, Title string }
+	}
 	if err := json.Unmarshal(raw.Do(t, "tools/list", `{}`).Result, &listed); err != nil {
 		t.Fatal(err)
 	}
