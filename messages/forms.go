@@ -13,7 +13,7 @@ type Form struct {
 	Provider string            // "openai", "anthropic" or "gemini"
 	Tools    []json.RawMessage // one for each tool, in the catalogue's order
 	// Issues tell what of a tool the provider has no word for. Its schema is then wider
-	// than the server's, never narrower, unless the issue says so; arguments are checked
+	// than the server's, not narrower, unless the issue says so; arguments are checked
 	// against the server's own.
 	Issues []Issue
 }

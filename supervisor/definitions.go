@@ -56,6 +56,7 @@ type definitions struct {
 	dir string
 	key []byte
 	log *slog.Logger
+	max int64 // bytes of one file
 
 	mu      sync.Mutex
 	saved   map[string][sha256.Size]byte // by path: of the content apart from its time
@@ -77,7 +78,7 @@ type definitionsDoc struct {
 
 // openDefinitions never fails: what cannot be read or written is not kept.
 func openDefinitions(stateDir string, log *slog.Logger) *definitions {
-	d := &definitions{log: log, saved: map[string][sha256.Size]byte{}, pending: map[string]saving{}}
+	d := &definitions{log: log, max: maxDefinitions, saved: map[string][sha256.Size]byte{}, pending: map[string]saving{}}
 	if stateDir == "" {
 		return d
 	}
@@ -127,7 +128,7 @@ func (d *definitions) load(s config.Server) (*stored, *messages.Issue) {
 		return nil, nil
 	case err != nil:
 		return damaged(err)
-	case !fi.Mode().IsRegular() || fi.Size() > maxDefinitions:
+	case !fi.Mode().IsRegular() || fi.Size() > d.max:
 		return damaged(fmt.Errorf("%s is no file of ours", path))
 	}
 	b, err := os.ReadFile(path)
@@ -242,7 +243,7 @@ func (d *definitions) put(path string, s saving) error {
 		return nil
 	}
 	body := s.encode(s.server)
-	if len(body) == 0 || len(body) > maxDefinitions-1024 {
+	if len(body) == 0 || int64(len(body)) > d.max-1024 {
 		return fmt.Errorf("they are too big: %d bytes", len(body))
 	}
 	sum := sha256.Sum256(body)

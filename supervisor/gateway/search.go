@@ -40,9 +40,9 @@ const (
 
 func newIndex(tools []messages.Tool) *index {
 	x := &index{tools: tools, postings: map[string][]posting{}, length: make([]float64, len(tools))}
-	total := 0.0
+	total, count := 0.0, map[string]float32{}
 	for i, t := range tools {
-		count := map[string]float32{}
+		clear(count)
 		add := func(text string, weight float32, most int) {
 			for _, w := range splitWords(text, most) {
 				count[w] += weight

@@ -7,11 +7,12 @@
 // bytes. Input schemas come from strangers; work and output are bounded whatever they
 // say.
 //
-// What a provider has no word for is widened, never narrowed: the model may then say
+// What a provider has no word for is widened, not narrowed: the model may then say
 // something that the tool refuses (the bridge checks arguments against the original
-// schema all the same), but it is never kept from saying what the tool takes. Each
-// such change is a note. The few places where a provider leaves no wider form are
-// notes that say so. Annotations that no validator looks at ($schema, $id, $comment,
+// schema all the same), but it is not kept from saying what the tool takes. Each
+// such change is a note. The exceptions are notes that say so: a property whose name
+// the provider refuses, a type that is not said but meant, a property that only some
+// alternatives at the top name, and Gemini's lists of lists of any value. Annotations that no validator looks at ($schema, $id, $comment,
 // x-…) are left out without a word, and so is Gemini's lack of additionalProperties: false,
 // which nearly every tool has and which keeps a model from nothing.
 //
