@@ -74,7 +74,7 @@ func part(t *rapid.T, label string) string {
 	).Draw(t, label)
 }
 
-var pairs = flag.Int("names.pairs", 20_000, "random pairs of TestNamesAreInjective")
+var pairs = flag.Int("names.pairs", 5_000, "random pairs of TestNamesAreInjective")
 
 // TestNamesAreInjective draws pairs until there were enough: within each draw for a
 // small counterexample, and over all of them in one space.
