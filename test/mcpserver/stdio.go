@@ -63,7 +63,7 @@ func serveStdio(s *server, in io.Reader, out io.Writer) error {
 			}
 		}()
 	}
-	if s.o.list != "" {
+	if s.o.list != "" && s.o.listRace == "" { // a race is told once, in the middle
 		go s.watchList()
 	}
 	r := bufio.NewReaderSize(in, 64<<10)
