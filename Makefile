@@ -10,7 +10,7 @@ LISTEN   ?= 127.0.0.1:7332
 DURATION ?= 5m
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test race quick chaos crash planted sim fuzz bench lint fmt vuln cross npm clean
+.PHONY: help build run test race quick chaos crash planted sim fuzz names bench lint fmt vuln cross npm clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,11 @@ FUZZ     := ./actors/upstream:FuzzFraming ./actors/upstream:FuzzSSE ./config:Fuz
 
 fuzz: ## everything that reads foreign bytes, each for FUZZTIME=30s; what is found stays in testdata/fuzz
 	@for f in $(FUZZ); do echo "$${f#*:}"; $(GO) test -run '^$$' -fuzz "^$${f#*:}\$$" -fuzztime $(FUZZTIME) $${f%:*} || exit 1; done
+
+PAIRS ?= 1000000
+
+names: ## no two tools get one name, over PAIRS random pairs
+	$(GO) test -count=1 -v -run TestNamesAreInjective -timeout 60m ./actors/internal/catalogue -names.pairs $(PAIRS)
 
 bench: ## the benchmarks against a plain SDK client and a plain SDK proxy
 	@cd test/bench && MCPBRIDGE_BENCH=1 $(GO) test -count=1 -run '^TestBench' -timeout 20m

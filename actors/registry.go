@@ -100,6 +100,11 @@ func (r *registry) Receive(ctx actor.Context) {
 		r.apply(ctx, r.serverChanged(m.Status))
 	case messages.ListingChanged:
 		r.apply(ctx, r.listingChanged(m.Key.Server, m.Listing))
+	case messages.SessionUp:
+		// What came with the session has been told to the router by now.
+		if r.cfg.Router != nil {
+			ctx.RequestWithCustomSender(r.cfg.Router, m, ctx.Sender())
+		}
 	case messages.ServerGone:
 		r.serverGone(m.Key)
 		r.apply(ctx, true)

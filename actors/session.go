@@ -305,7 +305,7 @@ func (s *session) relisted(c actor.Context, m relisted) {
 	} else {
 		s.last, s.retry = l, 0
 	}
-	c.Send(c.Parent(), messages.ToolsListed{Key: s.cfg.Key, Gen: s.cfg.Gen, Listing: l})
+	c.Send(c.Parent(), messages.ToolsListed{Key: s.cfg.Key, Gen: s.cfg.Gen, Listing: l, Failed: m.err != nil})
 	switch {
 	case s.dirty:
 		s.dirty = false

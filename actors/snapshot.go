@@ -80,7 +80,14 @@ func notConnected(s messages.ServerStatus) (messages.Issue, bool) {
 	case messages.StateReady, messages.StateConfigError:
 		return i, false
 	case messages.StateIdle:
-		i.Message = "not started" + reason + "; a call starts it"
+		switch {
+		case s.LastExit == nil:
+			i.Message = "not started" + reason + "; a call starts it"
+		case s.LastExit.Clean:
+			i.Stage, i.Message = messages.StageRunning, "ended by itself"+reason+"; a call starts it"
+		default:
+			i.Severity, i.Message = messages.SeverityError, "failed, and is not started again by itself; a call, or `bridgectl start "+s.Name+"`, starts it"
+		}
 	case messages.StateStarting:
 		i.Message = "still starting"
 	case messages.StateBackoff:
@@ -95,9 +102,9 @@ func notConnected(s messages.ServerStatus) (messages.Issue, bool) {
 	default:
 		i.Stage, i.Message = messages.StageRunning, s.State.String()+reason
 	}
-	if e := s.LastExit; e != nil {
+	if e := s.LastExit; e != nil && !(s.State == messages.StateIdle && e.Clean) {
 		switch s.State {
-		case messages.StateStarting, messages.StateBackoff, messages.StateQuarantined, messages.StateBlocked:
+		case messages.StateIdle, messages.StateStarting, messages.StateBackoff, messages.StateQuarantined, messages.StateBlocked:
 			i.Stage = cmp.Or(e.Stage, i.Stage)
 			if !strings.Contains(i.Message, e.Reason) { // the reason of the state often is the reason of the end
 				i.Message += "; last end: " + e.Reason

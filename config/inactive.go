@@ -25,7 +25,6 @@ func (d *decoder) inactive(s *Server) {
 func (d *decoder) inactiveSections(c *Config) {
 	def := Default()
 	d.warnInactive("ask_via", c.AskVia != def.AskVia, "a call that needs approval is refused")
-	d.warnInactive("discovery", c.Discovery != def.Discovery, "the catalogue is always listed whole")
 }
 
 func (d *decoder) warnInactive(path string, set bool, why string) {

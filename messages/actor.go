@@ -96,7 +96,9 @@ type ServerStateChanged struct {
 	NextRetry time.Time
 }
 
-// SessionUp opens a server's lane. The sender of the message is the session itself.
+// SessionUp opens a server's lane. The sender of the message is the session itself. It
+// goes by way of the registry, behind the listing that came with the session: no call is
+// handed out before the router knows what the server offers now.
 type SessionUp struct {
 	Key Key
 	Gen uint64
@@ -237,11 +239,13 @@ type SessionReady struct {
 	Listing Listing
 }
 
-// ToolsListed brings a later listing, after list_changed.
+// ToolsListed brings a later listing, after list_changed. Failed says that there is
+// none: Listing is the one before, with an issue.
 type ToolsListed struct {
 	Key     Key
 	Gen     uint64
 	Listing Listing
+	Failed  bool
 }
 
 // SessionNoise counts stdout lines that were no JSON-RPC, since the session began.

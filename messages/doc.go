@@ -5,8 +5,8 @@
 // # Who says what to whom
 //
 //	Bridge.Call ──Submit, Cancel, Delivered───► router
-//	registry ─────CatalogueChanged────────────► router
-//	server/<name> ServerConfigured, ServerStateChanged, SessionUp*, SessionDown, DrainServer ► router
+//	registry ─────CatalogueChanged, SessionUp*► router
+//	server/<name> ServerConfigured, ServerStateChanged, SessionDown, DrainServer ► router
 //	session ──────SessionLost─────────────────► router
 //	worker ───────CallDone, CallProgress──────► router
 //	journal ──────Recorded, PriorFound (by the router's own hand)──► router
@@ -17,9 +17,10 @@
 //	server/<name> StopSession─────────────────► session
 //	server/<name> SlotRequest, SlotRelease ◄─SlotGrant─ servers
 //	Bridge ───────Operate, StopAll────────────► servers ► server/<name>
-//	server/<name> ServerChanged, ListingChanged, ServerGone ► registry
+//	server/<name> ServerChanged, ListingChanged, SessionUp*, ServerGone ► registry
 //
-// (* SessionUp is sent with the session as sender, so that the router can answer it.)
+// (* SessionUp is sent with the session as sender, so that the router can answer it. It
+// passes through the registry, so that it cannot overtake the tools that came with it.)
 //
 // # Who settles
 //

@@ -146,8 +146,10 @@ type EnvelopeData struct {
 
 // EnvelopeError is nil for ok.
 type EnvelopeError struct {
-	Code    Code   `json:"code"`
-	Message string `json:"message"`
+	Code       Code   `json:"code"`
+	Message    string `json:"message"`
+	Hint       string `json:"hint,omitempty"`
+	ApprovalID string `json:"approval_id,omitempty"` // with approval_required
 }
 
 // EnvelopeMeta is the bridge's own account of the call; a server cannot write here
@@ -164,6 +166,7 @@ type EnvelopeMeta struct {
 	QueuedMS      float64        `json:"queued_ms"`
 	RanMS         float64        `json:"ran_ms"`
 	ContentCounts map[string]int `json:"content_counts"`
+	Truncated     bool           `json:"truncated"`
 	FirstCallID   string         `json:"first_call_id,omitempty"` // see Outcome.FirstID
 }
 
@@ -176,13 +179,13 @@ func (o Outcome) Envelope() Envelope {
 		parts[i] = b.render("binary ")
 	}
 	e := Envelope{Status: "ok", Text: strings.Join(parts, "\n"), Data: EnvelopeData{Structured: orNull(r.StructuredContent)},
-		Meta: EnvelopeMeta{o.CallID, o.Server, o.RemoteTool, o.Kind, o.Sent(), o.SafeToRetry(), o.Attempt, o.Generation, ms(o.Queued), ms(o.Ran), o.ContentCounts(), o.FirstID}}
+		Meta: EnvelopeMeta{o.CallID, o.Server, o.RemoteTool, o.Kind, o.Sent(), o.SafeToRetry(), o.Attempt, o.Generation, ms(o.Queued), ms(o.Ran), o.ContentCounts(), o.Truncated, o.FirstID}}
 	if len(blocks) == 0 && len(r.StructuredContent) > 0 {
 		e.Text = o.Text()
 	}
 	if o.Kind != OK {
 		e.Status = "error"
-		e.Error = &EnvelopeError{o.Code, o.ErrorText()}
+		e.Error = &EnvelopeError{o.Code, o.ErrorText(), o.Hint, o.ApprovalID}
 		if e.Text == "" {
 			e.Text = e.Error.Message
 		}

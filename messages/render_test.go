@@ -75,7 +75,7 @@ func TestEnvelope(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `{"status":"ok","text":"hi","data":{"structured":{"n":9007199254740993}},"error":null,"meta":{"call_id":"c","server":"s","tool":"t",` +
-		`"outcome":"ok","sent":true,"safe_to_retry":false,"attempt":1,"generation":2,"queued_ms":0,"ran_ms":0,"content_counts":{"text":1}}}`
+		`"outcome":"ok","sent":true,"safe_to_retry":false,"attempt":1,"generation":2,"queued_ms":0,"ran_ms":0,"content_counts":{"text":1},"truncated":false}}`
 	if string(b) != want {
 		t.Errorf("got  %s\nwant %s", b, want)
 	}

@@ -127,6 +127,8 @@ type ServerStatus struct {
 	Source     string     `json:"source,omitempty"` // where the definition came from
 	// Ownership is the rung that its processes are held by; "" for a remote server.
 	Ownership string `json:"ownership,omitempty"`
+	// Instructions are the server's own words on how to use it, cut where they are long.
+	Instructions string `json:"instructions,omitempty"`
 }
 
 // Counts are the exact counters of requirement B5.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"time"
 )
 
 // Effect says what a tool may do to the world, and so which lane its calls take.
@@ -112,6 +113,9 @@ type Listing struct {
 	Discovered int     // raw entries seen, those that were dropped included
 	Issues     []Issue // one for each difference between Discovered and len(Tools), and for each oddity
 	Truncated  bool    // a cap or a repeated cursor ended the listing early (requirement B7)
+	// StoredAt is set on what a server listed in an earlier run, at that time: it holds
+	// until the server lists again (requirement C8).
+	StoredAt time.Time
 }
 
 // Tool is one entry of the catalogue: a definition with its local name, its

@@ -44,6 +44,7 @@ type Bridge struct {
 	spawner *upstream.Spawner
 	owner   *own.Owner
 	starts  *startMemory
+	defs    *definitions
 	gate    *actors.Gate
 	gateway *gateway.Gateway
 	hub     *hub
@@ -144,9 +145,10 @@ func Open(ctx context.Context, cfg *config.Config, opts ...Option) (*Bridge, err
 		return nil, err
 	}
 	o.gateway.Version = cmp.Or(o.gateway.Version, o.version)
+	o.gateway.Discovery = cmp.Or(o.gateway.Discovery, cfg.Discovery)
 	b.gateway = gateway.New(b, o.gateway)
 	if o.startupWait != nil {
-		b.WaitListed(ctx, "")
+		b.waitListed(ctx, "", true)
 	}
 	return b, nil
 }
@@ -187,7 +189,8 @@ func newRunID() string {
 // stands in the first snapshot.
 func (b *Bridge) start(ctx context.Context, o options) error {
 	b.spawner, b.fast = upstream.NewOwningSpawner(b.owner), newOwnGoroutine()
-	b.starts = newStartMemory(o.stateDir, b.log)
+	b.starts, b.defs = newStartMemory(o.stateDir, b.log), openDefinitions(o.stateDir, b.log)
+	known, damaged := b.recall()
 	dial := o.dial
 	if dial == nil {
 		dial = upstream.Dial
@@ -197,7 +200,7 @@ func (b *Bridge) start(ctx context.Context, o options) error {
 	r := &root{
 		shared: &shared{
 			cfg: b.cfg, runID: b.runID, version: o.version, stateDir: o.stateDir, dial: dial, spawner: b.spawner,
-			starts: b.starts, ends: b.ends, emit: b.hub.emit, logs: b.logs, log: b.log, nextGen: func() uint64 { return gen.Add(1) },
+			starts: b.starts, defs: b.defs, known: known, damaged: damaged, ends: b.ends, emit: b.hub.emit, logs: b.logs, log: b.log, nextGen: func() uint64 { return gen.Add(1) },
 		},
 		gate: b.gate, journaling: &b.journaling, publish: b.publish, fast: b.fast, servers: &atomic.Pointer[actor.PID]{},
 		up: up, began: began, down: b.down,
@@ -221,6 +224,25 @@ func (b *Bridge) start(ctx context.Context, o options) error {
 		}
 	}
 	return nil
+}
+
+// recall reads what servers listed in earlier runs.
+func (b *Bridge) recall() (known map[string]stored, damaged map[string]messages.Issue) {
+	known, damaged = map[string]stored{}, map[string]messages.Issue{}
+	for _, s := range b.cfg.Servers {
+		if s.Err != nil || !s.Enabled || s.Connect == config.ConnectDisabled || s.Blocked != "" || !b.cfg.Enabled {
+			continue
+		}
+		found, issue := b.defs.load(s)
+		if found != nil {
+			known[s.Name] = *found
+		}
+		if issue != nil {
+			damaged[s.Name] = *issue
+		}
+	}
+	b.defs.prune(b.cfg.Servers, time.Now())
+	return known, damaged
 }
 
 // abandon undoes a start that the caller no longer wants.

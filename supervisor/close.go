@@ -151,6 +151,7 @@ func (b *Bridge) end() {
 	b.spawner.Close()
 	b.owner.Close()
 	b.starts.flush()
+	b.defs.flush()
 	if err := b.journaling.close(); err != nil {
 		b.log.Error("the journal did not close cleanly: what it holds is checked at the next start", "err", err)
 	}

@@ -76,6 +76,7 @@ type machine struct {
 
 	row     messages.ServerStatus // what the registry shows, apart from the fields above
 	listing *messages.Listing     // the last good one
+	stored  *stored               // of an earlier run, offered until the server lists itself
 	noise   bool                  // degraded by noise
 	spawns  int
 
@@ -187,9 +188,19 @@ func (m *machine) boot(now time.Time) {
 		m.enter(now, messages.StateBlocked, m.cfg.Blocked, time.Time{})
 		m.warn("not started: waits for %s", m.cfg.Blocked)
 	case m.cfg.Connect == config.ConnectLazy:
+		m.recall()
 		m.enter(now, messages.StateIdle, "connect: lazy", time.Time{})
 	default:
+		m.recall()
 		m.begin(now, "")
+	}
+}
+
+// recall offers what the server listed in an earlier run.
+func (m *machine) recall() {
+	if m.stored != nil {
+		m.row.Instructions = m.stored.instructions
+		m.listed(m.stored.listing)
 	}
 }
 
@@ -251,7 +262,8 @@ func (m *machine) ready(now time.Time, e evReady) {
 		m.pol.forget()
 	}
 	m.wasReady = true
-	m.row.PID, m.row.Protocol = e.Info.PID, e.Info.Protocol
+	m.row.PID, m.row.Protocol, m.row.Instructions = e.Info.PID, e.Info.Protocol, e.Info.Instructions
+	m.row.Issues = nil // what was damaged is written anew
 	if e.Info.Transport != "" {
 		m.row.Transport = e.Info.Transport
 	}

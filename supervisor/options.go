@@ -64,7 +64,7 @@ func WithEventHook(f func(messages.Event)) Option {
 func WithDialer(d upstream.DialFunc) Option { return func(o *options) { o.dial = d } }
 
 // WithGatewayOptions configures the endpoint: authentication, hosts, origins. An
-// empty Version is what WithVersion says.
+// empty Version is what WithVersion says, an empty Discovery what the configuration says.
 func WithGatewayOptions(g gateway.Options) Option { return func(o *options) { o.gateway = g } }
 
 // WithGuardian gives the path of bridgectl, of this very version: the bridge runs it as its

@@ -28,6 +28,9 @@ type shared struct {
 	dial     upstream.DialFunc
 	spawner  *upstream.Spawner
 	starts   *startMemory
+	defs     *definitions
+	known    map[string]stored         // by server: of an earlier run
+	damaged  map[string]messages.Issue // by server: what could not be read of it
 	emit     actors.Emit
 	logs     *logbook
 	log      *slog.Logger
@@ -74,7 +77,8 @@ type server struct {
 	exits     map[uint64]messages.Exit // how sessions ended, until they are down
 	timers    map[timerKind]*time.Timer
 	skipProbe bool
-	known     map[messages.Issue]bool // listing issues that were told
+	told      map[messages.Issue]bool // listing issues that were told
+	words     string                  // the live server's instructions
 	reply     chan<- error            // of the Operate that is being handled
 }
 
@@ -82,9 +86,15 @@ func newServer(sh *shared, cfg config.Server, refs actors.Refs) *actor.Props {
 	return actor.PropsFromProducer(func() actor.Actor {
 		m := newMachine(cfg, sh.nextGen)
 		m.bridgeOff = !sh.cfg.Enabled
+		if s, ok := sh.known[cfg.Name]; ok {
+			m.stored = &s
+		}
+		if i, ok := sh.damaged[cfg.Name]; ok {
+			m.row.Issues = []messages.Issue{i}
+		}
 		return &server{
 			shared: sh, cfg: cfg, refs: refs, m: m, rng: seeded(sh.runID, cfg.Name),
-			exits: map[uint64]messages.Exit{}, timers: map[timerKind]*time.Timer{}, known: map[messages.Issue]bool{},
+			exits: map[uint64]messages.Exit{}, timers: map[timerKind]*time.Timer{}, told: map[messages.Issue]bool{},
 		}
 	})
 }
@@ -140,10 +150,16 @@ func (s *server) Receive(c actor.Context) {
 	case messages.SessionReady:
 		s.starts.succeeded(s.cfg)
 		s.skipProbe = m.Info.SkipProbe
+		s.words = clipWords(m.Info.Instructions)
+		m.Info.Instructions = s.words
 		s.step(c, evReady{m.Gen, m.Info, m.Listing})
+		s.defs.save(s.cfg, m.Listing, s.words)
 		s.tellIssues(m.Gen, m.Listing)
 	case messages.ToolsListed:
 		s.step(c, evListed{m.Gen, m.Listing})
+		if !m.Failed {
+			s.defs.save(s.cfg, m.Listing, s.words)
+		}
 		s.tellIssues(m.Gen, m.Listing)
 	case messages.SessionLost:
 		s.step(c, evLost{m.Gen})
@@ -232,7 +248,7 @@ func (s *server) carryOut(c actor.Context, cmd command) {
 		c.Send(s.refs.Router, cmd.Message)
 	case cmdSessionUp:
 		if s.child != nil { // the router answers the sender
-			c.RequestWithCustomSender(s.refs.Router, messages.SessionUp{Key: key, Gen: cmd.Gen}, s.child)
+			c.RequestWithCustomSender(s.refs.Registry, messages.SessionUp{Key: key, Gen: cmd.Gen}, s.child)
 		}
 	case cmdRegistry:
 		c.Send(s.refs.Registry, cmd.Message)
@@ -299,10 +315,10 @@ func (s *server) spawn(c actor.Context, gen uint64) {
 // tellIssues puts each new issue of a listing into the history, once.
 func (s *server) tellIssues(gen uint64, l messages.Listing) {
 	for _, i := range l.Issues {
-		if s.known[i] || len(s.known) >= issuesTold {
+		if s.told[i] || len(s.told) >= issuesTold {
 			continue
 		}
-		s.known[i] = true
+		s.told[i] = true
 		s.emit(messages.Event{Type: messages.EventServerIssue, Server: s.cfg.Name, Generation: gen, Stage: i.Stage, Tool: i.Tool, Message: i.Message})
 		s.logs.add(s.cfg.Name, sourceBridge, "issue: "+i.String())
 	}

@@ -67,19 +67,23 @@ func (b *Bridge) Ready() (bool, []string) {
 	return len(missing) == 0 && !b.draining.Load(), missing
 }
 
-// WaitListed blocks until every server that is coming up for the first time has
-// listed its tools or failed, until ctx ends, or until list_wait is over for each of
+// WaitListed blocks until every server that is coming up and whose tools nobody has
+// ever seen has listed them or failed, until ctx ends, or until list_wait is over for each of
 // them, counted from when it began: a server that hangs delays nobody after that.
 // server narrows it to one; "" means all. A lazy server whose tools nobody has seen
-// is woken.
-func (b *Bridge) WaitListed(ctx context.Context, server string) {
+// is woken. For a server that listed in an earlier run nobody waits: what it listed then
+// is offered until it lists again.
+func (b *Bridge) WaitListed(ctx context.Context, server string) { b.waitListed(ctx, server, false) }
+
+// waitListed is WaitListed, and with all it waits for servers that are known, too.
+func (b *Bridge) waitListed(ctx context.Context, server string, all bool) {
 	if b.wait <= 0 {
 		return
 	}
 	woken := map[string]time.Time{}
 	for {
 		next := b.changed.after() // before the look, so that no change is missed
-		patience := b.unlisted(server, woken)
+		patience := b.unlisted(server, all, woken)
 		if patience <= 0 {
 			return
 		}
@@ -108,7 +112,7 @@ func (b *Bridge) isDown() bool {
 
 // unlisted says how long a first list that is still to come may be waited for, and
 // wakes who sleeps; 0 = nothing is to come.
-func (b *Bridge) unlisted(server string, woken map[string]time.Time) (patience time.Duration) {
+func (b *Bridge) unlisted(server string, all bool, woken map[string]time.Time) (patience time.Duration) {
 	snap := b.snapshot.Load()
 	for _, s := range snap.Servers {
 		if server != "" && s.Name != server || s.LastExit != nil {
@@ -116,6 +120,9 @@ func (b *Bridge) unlisted(server string, woken map[string]time.Time) (patience t
 		}
 		switch s.State {
 		case messages.StateStarting: // its tools come a moment before it is ready
+			if !all && snap.Catalogue.Knows(s.Name) {
+				continue
+			}
 			patience = max(patience, b.wait-time.Since(s.Since))
 		case messages.StateIdle:
 			if snap.Catalogue.Knows(s.Name) {

@@ -21,7 +21,19 @@ type adapter struct {
 	server string
 	seen   map[string]bool
 	out    messages.Listing
-	more   int // issues beyond the bound
+	more   int // issues beyond the bound, and how many of them are of entries that were dropped
+	lost   int
+}
+
+// Adapt makes definitions of the entries of a listing that was kept.
+func Adapt(server string, entries []json.RawMessage) []messages.ToolDef {
+	a := newAdapter(server)
+	for _, e := range entries {
+		if json.Valid(e) {
+			a.add(e)
+		}
+	}
+	return a.out.Tools
 }
 
 func newAdapter(server string) *adapter {
@@ -31,6 +43,9 @@ func newAdapter(server string) *adapter {
 func (a *adapter) issue(sev messages.Severity, stage messages.Stage, tool, format string, args ...any) {
 	if len(a.out.Issues) >= maxListIssues {
 		a.more++
+		if sev == messages.SeverityError && stage == messages.StageAdaptTool {
+			a.lost++
+		}
 		return
 	}
 	a.out.Issues = append(a.out.Issues, messages.Issue{Stage: stage, Severity: sev, Server: a.server, Tool: tool,
@@ -48,10 +63,10 @@ func (a *adapter) drop(tool, format string, args ...any) {
 // listing returns the result.
 func (a *adapter) listing() messages.Listing {
 	if a.more > 0 {
-		n := a.more
-		a.more = 0
+		n, lost := a.more, a.lost
+		a.more, a.lost = 0, 0
 		a.out.Issues = append(a.out.Issues, messages.Issue{Stage: messages.StageAdaptTool, Severity: messages.SeverityWarning,
-			Server: a.server, Message: fmt.Sprintf("%d more issues of this listing are not shown", n)})
+			Server: a.server, Message: fmt.Sprintf("%d more issues of this listing are not shown; %d of them are entries that were dropped", n, lost)})
 	}
 	return a.out
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"mcpbridge/messages"
 	"mcpbridge/supervisor/control"
 )
 
@@ -21,16 +22,21 @@ takes the tool to do, BY says who decided that: config (the operator), annotatio
 (the server's own word, where it is trusted) or default (side_effect).
 
 Servers that are starting for the first time are waited for, at most list_wait.
-With -o json every schema is in the output.
+With -o json every schema is in the output. -o openai, anthropic and gemini print
+the value of the field "tools" of a request to that provider (Chat Completions,
+Messages, generateContent); what of a schema a provider has no word for is widened,
+and told on stderr. -o prompt is text for a model without function calling.
 
 Exit codes: 0 · 2 usage, no such server or view · 4 no daemon.`,
 		Example: `  bridgectl tools
   bridgectl tools read --effect read_only
   bridgectl tools 'fs__*' --schema
-  bridgectl tools -o json | jq -r '.tools[].name'`,
+  bridgectl tools -o json | jq -r '.tools[].name'
+  bridgectl tools --view plan -o anthropic > tools.json
+  bridgectl tools -o prompt`,
 		Args: cobra.MaximumNArgs(1),
 	}
-	out := outputFlag(cmd, "table", "json")
+	out := outputFlag(cmd, "table", "json", "openai", "anthropic", "gemini", "prompt")
 	f := cmd.Flags()
 	f.StringVar(&q.Server, "server", "", "only the tools of this server")
 	effect := &choice{"", []string{"read_only", "idempotent", "side_effect"}}
@@ -50,8 +56,20 @@ Exit codes: 0 · 2 usage, no such server or view · 4 no daemon.`,
 			if err != nil {
 				return err
 			}
-			if out.value == "json" {
+			switch out.value {
+			case "json":
 				return a.out.json(list)
+			case "openai":
+				return a.form(messages.OpenAIForm(list.Tools))
+			case "anthropic":
+				return a.form(messages.AnthropicForm(list.Tools))
+			case "gemini":
+				return a.form(messages.GeminiForm(list.Tools))
+			case "prompt":
+				if text := messages.PromptText(list.Tools); text != "" {
+					a.out.text(text)
+				}
+				return nil
 			}
 			if len(list.Tools) == 0 {
 				a.err.line("no tool matches; `bridgectl status` shows which servers are ready")
@@ -62,4 +80,12 @@ Exit codes: 0 · 2 usage, no such server or view · 4 no daemon.`,
 		})
 	}
 	return cmd
+}
+
+// form prints tools for a provider, and what was changed for it.
+func (a *app) form(f messages.Form) error {
+	for _, i := range f.Issues {
+		a.err.line("note: %s/%s: %s", i.Server, i.Tool, i.Message)
+	}
+	return a.out.json(f)
 }

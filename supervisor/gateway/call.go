@@ -156,6 +156,13 @@ func (sc *scope) callBackend(ctx context.Context, c *toolCall, callID, client st
 			werr = &wireError{Code: codeInternal, Message: "internal error of the bridge"}
 		}
 	}()
+	if sc.isMeta(c.name) {
+		inner, out, done := sc.meta(ctx, c, callID)
+		if done {
+			return out, nil
+		}
+		c = inner
+	}
 	ct := sc.target(c.name)
 	ct.ID, ct.Client, ct.Args, ct.Meta = callID, client, c.args, c.meta
 	ct.Timeout, ct.IdempotencyKey, ct.OnProgress, ct.Keeps = c.timeout, c.idemKey, progress, true

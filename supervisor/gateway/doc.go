@@ -46,6 +46,14 @@
 // `mcpbridge/timeout_ms` (a number) and `mcpbridge/want_call_id`. Those keys,
 // progressToken and io.modelcontextprotocol/* end here; the rest goes to the server.
 //
+// # Discovery
+//
+// Where the definitions of a catalogue come to more than Options.Discovery allows (or
+// always), /mcp lists search_tools, describe_tool and call_tool in its place (discover.go).
+// The list then changes, and list_changed is sent, only when one of these three does, or
+// when the catalogue crosses the limit; what search finds is always the present
+// catalogue. Every tool can still be called by its own name.
+//
 // # The life of a call
 //
 // Over HTTP, a client of the session era cancels with notifications/cancelled; that

@@ -84,6 +84,9 @@ func toolEntry(t messages.Tool, name string) []byte {
 	if f.get("title") == nil && t.Def.Title != "" {
 		f.set("title", rawjson.AppendString(nil, t.Def.Title))
 	}
+	if f.get("title") == nil && t.RemoteName != "" && name != t.RemoteName && name != t.Server+"__"+t.RemoteName {
+		f.set("title", rawjson.AppendString(nil, t.RemoteName)) // the name cannot say it (B49)
+	}
 	f.repair("title", onlyIf(rawjson.IsString))
 	if a := saneAnnotations(t.Def.Annotations); a != nil || f.get("annotations") != nil {
 		f.set("annotations", a)

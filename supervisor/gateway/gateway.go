@@ -9,6 +9,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"mcpbridge/config"
 	"mcpbridge/messages"
 )
 
@@ -27,6 +28,9 @@ type Options struct {
 	AllowedOrigins []string
 	// MaxBody bounds a request body and a line of ServeStream; 0 means 8 MiB.
 	MaxBody int64
+	// Discovery says when /mcp lists search_tools, describe_tool and call_tool in place
+	// of the catalogue; the zero value never does.
+	Discovery config.Discovery
 }
 
 // Anonymous is the client name of a request that needs no token.

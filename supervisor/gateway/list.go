@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -21,6 +22,16 @@ type listing struct {
 	names       []string // sorted
 	entries     [][]byte
 	fingerprint string
+	tools       []messages.Tool // what the names stand for, or what discovery hides
+
+	once  sync.Once
+	index *index
+}
+
+// search is the index over the listing's tools, made by the first who needs it.
+func (l *listing) search() *index {
+	l.once.Do(func() { l.index = newIndex(l.tools) })
+	return l.index
 }
 
 // render returns the scope's listing for cat, made once per catalogue.
@@ -32,12 +43,19 @@ func (sc *scope) render(cat *messages.Catalogue) *listing {
 	}
 	tools := sc.visible(cat)
 	slices.SortFunc(tools, func(a, b messages.Tool) int { return strings.Compare(sc.wireName(a), sc.wireName(b)) })
-	l := &listing{cat: cat}
-	sum := sha256.New()
+	l := &listing{cat: cat, tools: tools}
+	size := 0
 	for _, t := range tools {
 		entry := toolEntry(t, sc.wireName(t))
 		l.names = append(l.names, sc.wireName(t))
 		l.entries = append(l.entries, entry)
+		size += len(entry)
+	}
+	if sc.discovers(size) {
+		l.names, l.entries = metaEntries(tools)
+	}
+	sum := sha256.New()
+	for _, entry := range l.entries {
 		sum.Write(entry)
 		sum.Write([]byte{0})
 	}

@@ -119,13 +119,11 @@ func (sc *scope) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 		default:
 			res, err = next(ctx, method, req)
 		}
-		if hint := sc.instructions(); hint != "" {
-			switch v := res.(type) {
-			case *mcp.InitializeResult:
-				v.Instructions = hint
-			case *mcp.DiscoverResult:
-				v.Instructions = hint
-			}
+		switch v := res.(type) {
+		case *mcp.InitializeResult:
+			v.Instructions = sc.instructions()
+		case *mcp.DiscoverResult:
+			v.Instructions = sc.instructions()
 		}
 		return res, err
 	}
@@ -141,14 +139,6 @@ func (sc *scope) admit(ctx context.Context, req mcp.Request) error {
 		return &jsonrpc.Error{Code: codeBusy, Message: "this client has too many sessions with calls in flight; end one first"}
 	}
 	return nil
-}
-
-// instructions is the hint that an empty bridge gives (requirement B3).
-func (sc *scope) instructions() string {
-	if len(sc.g.backend.Catalogue().Tools()) > 0 || len(sc.g.backend.Status().Servers) > 0 {
-		return ""
-	}
-	return "This bridge has no MCP servers yet: add one under mcp_servers in its configuration (`bridgectl config init` writes a starter file), then start the bridge again."
 }
 
 // versionMark remembers the newest catalogue version that an event announced.

@@ -38,6 +38,10 @@
 //	-tools N              N more tools, extra_0001 and so on
 //	-tool-bytes N         pad each of their descriptions to N bytes
 //	-page-size N          tools in one page of tools/list
+//	-list FILE            list the entries of FILE instead (a JSON array, read anew each time; a
+//	                      call of one of them is an echo); list_changed when FILE changes
+//	-list-race FILE       say list_changed while the first listing is answered; FILE is the next one
+//	-instructions TEXT    instructions of the initialize result
 //	-modern               answer server/discover for 2026-07-28
 //	-protocol V           answer initialize with this revision
 //

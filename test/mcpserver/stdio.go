@@ -63,6 +63,9 @@ func serveStdio(s *server, in io.Reader, out io.Writer) error {
 			}
 		}()
 	}
+	if s.o.list != "" && s.o.listRace == "" { // a race is told once, in the middle
+		go s.watchList()
+	}
 	r := bufio.NewReaderSize(in, 64<<10)
 	requests := 0
 	for {
@@ -146,8 +149,8 @@ func (s *server) handle(req request) {
 			`"ttlMs":0,"cacheScope":"private","_meta":{"io.modelcontextprotocol/serverInfo":{"name":%s,"version":"1.0.0"}}}`, quote(s.o.name))}, true)
 	case "initialize":
 		s.maybeExit("initialize")
-		s.out.reply(req.ID, answer{result: fmt.Appendf(nil, `{"protocolVersion":%s,"capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":%s,"version":"1.0.0"}}`,
-			quote(s.o.protocol), quote(s.o.name))}, false)
+		s.out.reply(req.ID, answer{result: fmt.Appendf(nil, `{"protocolVersion":%s,"capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":%s,"version":"1.0.0"},"instructions":%s}`,
+			quote(s.o.protocol), quote(s.o.name), quote(s.o.instructions))}, false)
 	case "notifications/initialized":
 		s.maybeExit("initialized")
 	case "ping":
@@ -155,6 +158,7 @@ func (s *server) handle(req request) {
 	case "tools/list":
 		s.maybeExit("list")
 		raw := s.page(p.Cursor)
+		s.race()
 		if modern {
 			raw = append([]byte(`{"ttlMs":0,"cacheScope":"private",`), raw[1:]...)
 		}

@@ -3,7 +3,9 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
+	"time"
 
 	"mcpbridge/test/witness"
 )
@@ -105,6 +107,9 @@ func (s *server) page(cursor string) json.RawMessage {
 	for _, t := range s.tools {
 		all = append(all, t.def)
 	}
+	if s.o.list != "" {
+		all = s.entries()
+	}
 	if s.o.oddTools {
 		for _, raw := range oddTools {
 			all = append(all, json.RawMessage(raw))
@@ -148,5 +153,55 @@ func (s *server) find(name string) (tool, bool) {
 			return t, true
 		}
 	}
+	for _, raw := range s.entries() {
+		var e struct{ Name string }
+		if json.Unmarshal(raw, &e) == nil && e.Name == name {
+			return tool{name, witness.Read, raw, runEcho}, true
+		}
+	}
 	return tool{}, false
+}
+
+// entries are those of -list; the lock is held.
+func (s *server) entries() (all []json.RawMessage) {
+	if s.o.list == "" {
+		return nil
+	}
+	b, err := os.ReadFile(s.o.list)
+	if err == nil {
+		err = json.Unmarshal(b, &all)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "mcpserver: -list: %v\n", err)
+	}
+	return all
+}
+
+// watchList says list_changed when the file of -list is another one.
+func (s *server) watchList() {
+	file := func() string {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		b, _ := os.ReadFile(s.o.list)
+		return string(b)
+	}
+	for last := file(); ; time.Sleep(10 * time.Millisecond) {
+		if now := file(); now != last {
+			last = now
+			s.toolsChanged()
+		}
+	}
+}
+
+// race changes the list between the question and the answer, once.
+func (s *server) race() {
+	s.mu.Lock()
+	next := s.o.listRace
+	if next != "" {
+		s.o.list, s.o.listRace = next, ""
+	}
+	s.mu.Unlock()
+	if next != "" {
+		s.toolsChanged()
+	}
 }

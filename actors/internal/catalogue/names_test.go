@@ -1,6 +1,7 @@
 package catalogue
 
 import (
+	"flag"
 	"regexp"
 	"strings"
 	"testing"
@@ -73,13 +74,19 @@ func part(t *rapid.T, label string) string {
 	).Draw(t, label)
 }
 
+var pairs = flag.Int("names.pairs", 5_000, "random pairs of TestNamesAreInjective")
+
+// TestNamesAreInjective draws pairs until there were enough: within each draw for a
+// small counterexample, and over all of them in one space.
 func TestNamesAreInjective(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		type pair struct{ server, tool string }
+	type pair struct{ server, tool string }
+	all, drawn := map[string]pair{}, 0
+	check := func(t *rapid.T) {
 		owners := map[string]pair{} // full and endpoint names live in one space
 		n := rapid.IntRange(2, 40).Draw(t, "n")
 		for range n {
 			p := pair{part(t, "server"), part(t, "tool")}
+			drawn++
 			_, first, _ := Names(p.server, p.tool, nil)
 			// A hostile server may name a tool like the hashed name of another.
 			for _, q := range []pair{p, {p.server, strings.TrimPrefix(first, p.server+"__")}} {
@@ -92,10 +99,12 @@ func TestNamesAreInjective(t *testing.T) {
 					t.Fatalf("%q: %s and %s do not fit", q, full, endpoint)
 				}
 				for _, name := range []string{full, endpoint} {
-					if other, ok := owners[name]; ok && other != q {
-						t.Fatalf("%q and %q are both %s", other, q, name)
+					for _, space := range []map[string]pair{owners, all} {
+						if other, ok := space[name]; ok && other != q {
+							t.Fatalf("%q and %q are both %s", other, q, name)
+						}
+						space[name] = q
 					}
-					owners[name] = q
 				}
 				plain := "mcp__" + q.server + "__" + q.tool
 				if full != plain && !withHash.MatchString(full) {
@@ -103,5 +112,9 @@ func TestNamesAreInjective(t *testing.T) {
 				}
 			}
 		}
-	})
+	}
+	for drawn < *pairs && !t.Failed() {
+		rapid.Check(t, check)
+	}
+	t.Logf("%d pairs, %d names", drawn, len(all))
 }

@@ -49,6 +49,9 @@ func NewPart(server string, listing messages.Listing, rules Rules) Part {
 	if listing.Discovered < len(listing.Tools) { // a listing that forgot to count
 		p.Discovered = len(listing.Tools)
 	}
+	if at := listing.StoredAt; !at.IsZero() && len(listing.Tools) > 0 {
+		issue(messages.StageListTools, "", "offered as it listed them on %s: it lists again when it starts", at.Format("2006-01-02 15:04 MST"))
+	}
 	hidden := 0
 	for _, def := range listing.Tools {
 		if !rules.Visible(def.Name) {
