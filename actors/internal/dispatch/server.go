@@ -87,6 +87,7 @@ func (c *Core) removed(m messages.ServerRemoved) {
 		return
 	}
 	s.removed = true
+	c.approvals.Forget(m.Key.Server)
 	c.flush(s)
 	c.releaseForever(s)
 	c.retryWaiting()
@@ -318,6 +319,7 @@ func (c *Core) catalogueChanged(m messages.CatalogueChanged) {
 		return
 	}
 	c.catalogue = m.Catalogue
+	c.judgement++
 	c.retryWaiting()
 }
 
