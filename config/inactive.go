@@ -15,7 +15,6 @@ func (d *decoder) inactive(s *Server) {
 		why  string
 	}{
 		{"sessions", s.PerClient, "all clients share one session of the server"},
-		{"pins", s.PinChange != def.PinChange, "changed definitions are taken over"},
 		{"limits.result_bytes", s.Limits.ResultBytes != def.Limits.ResultBytes, "results are passed on whole, up to frame_bytes"},
 	} {
 		d.warnInactive(f.path, f.set, f.why)
@@ -25,7 +24,6 @@ func (d *decoder) inactive(s *Server) {
 // inactiveSections does the same for the settings beside the servers.
 func (d *decoder) inactiveSections(c *Config) {
 	def := Default()
-	d.warnInactive("ask_via", c.AskVia != def.AskVia, "a call that needs approval is refused")
 	d.warnInactive("discovery", c.Discovery != def.Discovery, "the catalogue is always listed whole")
 }
 

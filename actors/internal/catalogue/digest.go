@@ -13,7 +13,12 @@ import (
 // JSON (keys sorted, numbers as written, no white space) of everything that tells a
 // model or a person what the tool does.
 func Digest(d messages.ToolDef) string {
-	sum := sha256.Sum256(Canonical(d))
+	return DigestOf(Canonical(d))
+}
+
+// DigestOf is the digest of a canonical text.
+func DigestOf(canonical []byte) string {
+	sum := sha256.Sum256(canonical)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
