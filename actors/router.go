@@ -144,6 +144,8 @@ func (r *router) do(ctx actor.Context, cmd dispatch.Command) {
 		r.stopAsking(cmd.Token)
 	case dispatch.AnswerApprovals:
 		offer(cmd.Reply, cmd.Approvals)
+	case dispatch.AnswerGrants:
+		offer(cmd.Reply, cmd.Grants)
 	case dispatch.AnswerDecided:
 		offer(cmd.Reply, cmd.Approval)
 	case dispatch.ToSession:

@@ -171,6 +171,12 @@ type DecideApproval struct {
 	Reply   chan<- *Approval
 }
 
+// TakeGrants asks for the grants that were not used, and takes them from the router.
+type TakeGrants struct{ Reply chan<- []CallGrant }
+
+// RestoreGrants brings those of an earlier life.
+type RestoreGrants struct{ Grants []CallGrant }
+
 // Answered brings what an asker said about a call, to the question with the token.
 // Cannot says that there was nobody to ask; Err is why a no is a failure.
 type Answered struct {
@@ -380,6 +386,8 @@ func (FenceAtStart) message()       {}
 func (QueryApprovals) message()     {}
 func (DecideApproval) message()     {}
 func (Answered) message()           {}
+func (TakeGrants) message()         {}
+func (RestoreGrants) message()      {}
 func (PolicyChanged) message()      {}
 func (PinsChanged) message()        {}
 func (CatalogueChanged) message()   {}

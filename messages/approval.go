@@ -86,10 +86,12 @@ type DefinitionChange struct {
 	Kind   ChangeKind `json:"kind"`
 	Server string     `json:"server"`
 	Name   string     `json:"name,omitempty"` // the tool's full local name, where it is in the catalogue
-	Held   bool       `json:"held"`           // not offered and not called until it is approved
-	Before Definition `json:"before"`
-	After  Definition `json:"after"`
-	At     time.Time  `json:"at"`
+	// EndpointName is its name at the aggregated endpoint, where it is in the catalogue.
+	EndpointName string     `json:"endpoint_name,omitempty"`
+	Held         bool       `json:"held"` // not offered and not called until it is approved
+	Before       Definition `json:"before"`
+	After        Definition `json:"after"`
+	At           time.Time  `json:"at"`
 }
 
 // CallGrant is a person's yes to one call that was not made yet: the same client,

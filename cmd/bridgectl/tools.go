@@ -21,7 +21,8 @@ takes the tool to do, BY says who decided that: config (the operator), annotatio
 (the server's own word, where it is trusted) or default (side_effect).
 
 Servers that are starting for the first time are waited for, at most list_wait.
-With -o json every schema is in the output.
+With -o json every schema is in the output. A tool whose definition has changed and
+that is held back for it shows with --all; see "bridgectl tools diff --help".
 
 Exit codes: 0 · 2 usage, no such server or view · 4 no daemon.`,
 		Example: `  bridgectl tools
@@ -53,6 +54,7 @@ Exit codes: 0 · 2 usage, no such server or view · 4 no daemon.`,
 			if out.value == "json" {
 				return a.out.json(list)
 			}
+			a.tellHeld(ctx, c)
 			if len(list.Tools) == 0 {
 				a.err.line("no tool matches; `bridgectl status` shows which servers are ready")
 				return nil
@@ -61,5 +63,6 @@ Exit codes: 0 · 2 usage, no such server or view · 4 no daemon.`,
 			return nil
 		})
 	}
+	cmd.AddCommand(a.toolsDiffCmd(), a.toolsApproveCmd())
 	return cmd
 }

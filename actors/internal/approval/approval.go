@@ -42,12 +42,6 @@ type Call struct {
 	Client, Server, Tool, Definition, Args string
 }
 
-// Grant is a person's yes that was not used yet.
-type Grant struct {
-	Call
-	Until time.Time
-}
-
 type entry struct {
 	call    Call
 	shown   messages.Approval
@@ -152,6 +146,34 @@ func (t *Table) Pending(now time.Time) []messages.Approval {
 		out = append(out, e.row())
 	}
 	return out
+}
+
+// TakeAll takes every grant that was not used out of the table: nobody can use it
+// here any more.
+func (t *Table) TakeAll(now time.Time) (out []messages.CallGrant) {
+	t.expire(now)
+	for _, e := range t.byID {
+		if e.granted {
+			c := e.call
+			out = append(out, messages.CallGrant{Client: c.Client, Server: c.Server, Tool: c.Tool, Definition: c.Definition, Args: c.Args, Until: e.until})
+			t.drop(e)
+		}
+	}
+	slices.SortFunc(out, func(a, b messages.CallGrant) int { return a.Until.Compare(b.Until) })
+	return out
+}
+
+// Restore puts a grant of an earlier life back.
+func (t *Table) Restore(now time.Time, g messages.CallGrant) {
+	c := Call{g.Client, g.Server, g.Tool, g.Definition, g.Args}
+	if t.byCall[c] != nil || !g.Until.After(now) || g.Until.After(now.Add(Life)) {
+		return
+	}
+	t.makeRoom(c.Client, 0)
+	e := &entry{call: c, granted: true, until: g.Until, seq: t.seq + 1,
+		shown: messages.Approval{Kind: messages.ApproveCall, Server: c.Server, Client: c.Client, RemoteTool: c.Tool}}
+	e.shown.ID = t.newID()
+	t.byCall[c], t.byID[e.shown.ID] = e, e
 }
 
 // Forget drops everything about a server: another one may have its name next.

@@ -79,6 +79,12 @@ type AnswerApprovals struct {
 	Approvals []messages.Approval
 }
 
+// AnswerGrants answers TakeGrants.
+type AnswerGrants struct {
+	Reply  chan<- []messages.CallGrant
+	Grants []messages.CallGrant
+}
+
 // AnswerDecided answers DecideApproval; nil for an id that means nothing.
 type AnswerDecided struct {
 	Reply    chan<- *messages.Approval
@@ -101,6 +107,7 @@ type StopAsking struct{ Token uint64 }
 
 func (AnswerApprovals) command() {}
 func (AnswerDecided) command()   {}
+func (AnswerGrants) command()    {}
 func (Ask) command()             {}
 func (StopAsking) command()      {}
 

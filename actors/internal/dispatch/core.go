@@ -263,6 +263,12 @@ func (c *Core) handle(m messages.Message, from SessionRef) {
 		c.decide(m)
 	case messages.QueryApprovals:
 		c.do(AnswerApprovals{m.Reply, c.approvals.Pending(c.now)})
+	case messages.TakeGrants:
+		c.do(AnswerGrants{m.Reply, c.approvals.TakeAll(c.now)})
+	case messages.RestoreGrants:
+		for _, g := range m.Grants {
+			c.approvals.Restore(c.now, g)
+		}
 	case messages.PolicyChanged:
 		c.judgement++
 		c.retryWaiting()

@@ -56,6 +56,9 @@ func laneLimits(l messages.ServerLimits) lane.Limits {
 
 func (c *Core) configured(m messages.ServerConfigured) {
 	s := c.servers[m.Key]
+	if s != nil { // it may be another program from now on
+		c.approvals.Forget(m.Key.Server)
+	}
 	if s == nil {
 		s = &server{key: m.Key, lane: lane.New(laneLimits(m.Limits))}
 		s.alarm = alarm{index: -1, server: s}
