@@ -163,6 +163,7 @@ func Open(ctx context.Context, cfg *config.Config, opts ...Option) (*Bridge, err
 		return nil, err
 	}
 	o.gateway.Version = cmp.Or(o.gateway.Version, o.version)
+	o.gateway.AskClient = o.gateway.AskClient || b.cfg.AskVia == "client"
 	b.gateway = gateway.New(b, o.gateway)
 	if o.startupWait != nil {
 		b.WaitListed(ctx, "")

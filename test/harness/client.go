@@ -25,8 +25,11 @@ func (b Bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // HTTPClient is one that carries the daemon's token.
-func (d *Daemon) HTTPClient() *http.Client {
-	return &http.Client{Transport: Bearer{d.Token, http.DefaultTransport}}
+func (d *Daemon) HTTPClient() *http.Client { return ClientOf(d.Token) }
+
+// ClientOf is an HTTP client that carries a token.
+func ClientOf(token string) *http.Client {
+	return &http.Client{Transport: Bearer{token, http.DefaultTransport}}
 }
 
 // Base is the daemon's address without a path.

@@ -26,6 +26,7 @@
 //	pid           pid, parent and process group of the process that answers
 //	slow          sleeps `ms`
 //	add_tool      adds a tool `name` and says list_changed; remove_tool takes it away
+//	relist        says list_changed
 //	crash         exits with `code` before it answers
 //
 // # Switches
@@ -38,6 +39,8 @@
 //	-tools N              N more tools, extra_0001 and so on
 //	-tool-bytes N         pad each of their descriptions to N bytes
 //	-page-size N          tools in one page of tools/list
+//	-define FILE          other and more tools: {"hide":[names],"tools":[definitions]}, read
+//	                      at each use; all of them append to the ledger
 //	-modern               answer server/discover for 2026-07-28
 //	-protocol V           answer initialize with this revision
 //

@@ -91,8 +91,8 @@ func TestPages(t *testing.T) {
 		}
 		n++
 	}
-	if n != 41 {
-		t.Errorf("%d tools over all pages, want 41", n)
+	if n != 42 {
+		t.Errorf("%d tools over all pages, want 42", n)
 	}
 }
 
@@ -209,8 +209,8 @@ func TestHTTP(t *testing.T) {
 		}
 		n++
 	}
-	if n != 21 {
-		t.Errorf("%d tools, want 21", n)
+	if n != 22 {
+		t.Errorf("%d tools, want 22", n)
 	}
 	for i, wantErr := range []bool{false, false, true} {
 		if _, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "read"}); (err != nil) != wantErr {

@@ -12,6 +12,7 @@ type options struct {
 	name, witness, ledger, record, off string
 	tools, toolBytes, pageSize         int
 	modern                             bool
+	define                             string
 	protocol                           string
 
 	startDelay, exitDelay time.Duration
@@ -89,6 +90,7 @@ func (o *options) register(fs *flag.FlagSet) {
 	fs.IntVar(&o.tools, "tools", 0, "`N` more tools")
 	fs.IntVar(&o.toolBytes, "tool-bytes", 0, "pad their descriptions to `N` bytes")
 	fs.IntVar(&o.pageSize, "page-size", 0, "`N` tools in one page")
+	fs.StringVar(&o.define, "define", "", "more and other tools, from `FILE`, read at each use")
 	fs.BoolVar(&o.modern, "modern", false, "answer server/discover for 2026-07-28")
 	fs.StringVar(&o.protocol, "protocol", "2025-11-25", "answer initialize with this `REVISION`")
 
@@ -147,7 +149,7 @@ func (o *options) register(fs *flag.FlagSet) {
 // calm switches every fault off and keeps identity, files and size.
 func (o *options) calm() {
 	*o = options{name: o.name, witness: o.witness, ledger: o.ledger, record: o.record, tools: o.tools, toolBytes: o.toolBytes,
-		pageSize: o.pageSize, modern: o.modern, protocol: "2025-11-25", wrap: o.wrap, sleeper: o.sleeper, callFaults: map[string]*bool{},
+		pageSize: o.pageSize, define: o.define, modern: o.modern, protocol: "2025-11-25", wrap: o.wrap, sleeper: o.sleeper, callFaults: map[string]*bool{},
 		http: o.http, httpLog: o.httpLog, httpJSON: o.httpJSON, httpStateless: o.httpStateless}
 }
 
