@@ -56,8 +56,8 @@ func (r *registry) pin(part *catalogue.Part, listing []messages.Definition) {
 // effectBefore is how the tool was classified under its earlier definition: hints that
 // are trusted may be what has changed.
 func (r *registry) effectBefore(t messages.Tool, c messages.DefinitionChange) messages.Effect {
-	if c.Kind == messages.Unverified {
-		return messages.SideEffect
+	if c.Kind == messages.Unverified && t.EffectSource == messages.FromConfig {
+		return t.Effect // the operator's word, whatever the definition was
 	}
 	var text struct {
 		Annotations map[string]json.RawMessage `json:"annotations"`

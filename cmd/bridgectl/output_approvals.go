@@ -42,10 +42,12 @@ func (p printer) approvals(list []messages.Approval) {
 			p.line("  asked by  %s", q.Rule)
 			p.line("  args      %s", string(q.Args))
 		case messages.ApproveDefinition:
-			p.line("%s  definition  %s", q.ID, q.Tool)
-			if q.Change != nil {
-				p.changed(*q.Change)
+			if q.Change == nil {
+				p.line("%s  definition  %s", q.ID, q.Tool)
+				continue
 			}
+			p.line("%s  definition  %s  %s, %s", q.ID, q.Tool, q.Change.Kind, heldWords(*q.Change))
+			p.changed(*q.Change)
 		default:
 			p.line("%s  %s  %s  %s", q.ID, q.Kind, q.Server, q.Source)
 			for _, f := range flat("", q.Entry) {
@@ -58,12 +60,15 @@ func (p printer) approvals(list []messages.Approval) {
 
 // change shows one definition that nobody has approved.
 func (p printer) change(c messages.DefinitionChange) {
-	held := "offered all the same"
-	if c.Held {
-		held = "held back"
-	}
-	p.line("%s  %s, %s  (approve: bridgectl tools approve %s, or bridgectl approve %s)", c.Name, c.Kind, held, orElse(c.EndpointName, c.Name), c.ID)
+	p.line("%s  %s, %s  (approve: bridgectl tools approve %s, or bridgectl approve %s)", c.Name, c.Kind, heldWords(c), orElse(c.EndpointName, c.Name), c.ID)
 	p.changed(c)
+}
+
+func heldWords(c messages.DefinitionChange) string {
+	if c.Held {
+		return "held back"
+	}
+	return "offered all the same"
 }
 
 // changed shows the fields that differ, old and new.

@@ -79,8 +79,9 @@ func openPins(dir string, log *slog.Logger) *Pins {
 		}
 		s := &serverPins{file: file{path: filepath.Join(p.dir, e.Name()), log: log}}
 		s.load()
-		if s.name == "" || pinsFile(s.name) != e.Name() { // damaged, or not where its content says: found by its own name
-			s.name, s.strict = "", true
+		if s.damage == nil && pinsFile(s.name) != e.Name() {
+			s.damage = errors.New("it is about another server")
+			s.name, s.strict, s.pinned, s.bytes = "", true, map[string]pin{}, 0
 		}
 		p.servers[e.Name()] = s
 	}
