@@ -216,3 +216,28 @@ func (s *RawStdio) CallTool(t testing.TB, name, args string) json.RawMessage {
 	}
 	return reply.Result
 }
+
+// Post sends an initialize request, with a token or ("") without, and returns the
+// status; the body is written to out.
+func Post(t testing.TB, url, token string, out *bytes.Buffer) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(Context(t), http.MethodPost, url, strings.NewReader(
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"raw","version":"1"}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(out, resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode
+}

@@ -69,7 +69,7 @@ func TestOfficialClientBothEras(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(list.Tools) != 16 {
+		if len(list.Tools) != 17 {
 			t.Errorf("%v: %d tools", tt.args, len(list.Tools))
 		}
 		res, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "echo", Arguments: json.RawMessage(`{"z":1,"a":2}`)})
