@@ -45,7 +45,13 @@ func (d *Daemon) Session(t testing.TB, version string, opts *mcp.ClientOptions) 
 // StdioSession opens a session of the official client through `bridgectl stdio`.
 func (d *Daemon) StdioSession(t testing.TB, version string) *mcp.ClientSession {
 	t.Helper()
-	return connect(t, &mcp.CommandTransport{Command: d.StdioCommand(t)}, version, nil)
+	return d.StdioSessionWith(t, version, nil)
+}
+
+// StdioSessionWith is StdioSession with options of the client.
+func (d *Daemon) StdioSessionWith(t testing.TB, version string, opts *mcp.ClientOptions) *mcp.ClientSession {
+	t.Helper()
+	return connect(t, &mcp.CommandTransport{Command: d.StdioCommand(t)}, version, opts)
 }
 
 // StdioCommand is `bridgectl stdio`, joined to this daemon.
