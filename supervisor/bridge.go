@@ -53,7 +53,8 @@ type Bridge struct {
 	journaling journaling
 	consent    *consent.Store
 
-	refusedServers nameSet // of projects, that a person said no to
+	shownConfig    atomic.Pointer[config.Config] // cfg with the servers that were approved since
+	refusedServers nameSet                       // of projects, that a person said no to
 
 	url         atomic.Pointer[string]
 	snapshot    atomic.Pointer[messages.Snapshot]
@@ -293,7 +294,7 @@ func (b *Bridge) Handler() http.Handler { return b.gateway.Handler() }
 func (b *Bridge) Gateway() *gateway.Gateway { return b.gateway }
 
 // Config is what the bridge runs with; it must not be changed.
-func (b *Bridge) Config() *config.Config { return b.cfg }
+func (b *Bridge) Config() *config.Config { return b.shownConfig.Load() }
 
 // RunID names this life of the bridge; every process it starts is marked with it.
 func (b *Bridge) RunID() string { return b.runID }

@@ -25,6 +25,7 @@ func (b *Bridge) openConsent(stateDir string) {
 	}
 	b.consent = consent.Open(dir, b.log)
 	admitApproved(b.cfg, b.consent)
+	b.shownConfig.Store(b.cfg)
 }
 
 // entryOf is a blocked server's entry as the store knows it.
@@ -136,6 +137,7 @@ func (b *Bridge) decideServer(ctx context.Context, s config.Server, id string, y
 	}
 	b.consent.Approve(entryOf(s), time.Now())
 	resolved := s.Approval.Resolve()
+	b.showApproved(resolved)
 	done := make(chan struct{})
 	b.system.Root.Send(b.refs.Servers, approvedServer{cfg: resolved, done: done})
 	select {
@@ -145,6 +147,23 @@ func (b *Bridge) decideServer(ctx context.Context, s config.Server, id string, y
 		return row, ctx.Err()
 	case <-b.down:
 		return row, errClosing
+	}
+}
+
+// showApproved puts a server that was approved into what Config returns.
+func (b *Bridge) showApproved(s config.Server) {
+	for {
+		old := b.shownConfig.Load()
+		c := *old
+		c.Servers = slices.Clone(c.Servers)
+		for i := range c.Servers {
+			if c.Servers[i].Name == s.Name {
+				c.Servers[i] = s
+			}
+		}
+		if b.shownConfig.CompareAndSwap(old, &c) {
+			return
+		}
 	}
 }
 
