@@ -149,6 +149,22 @@ func TestModel(t *testing.T) {
 	})
 }
 
+// TestAYesTwice: the ten minutes run from the first one, and asking again does not
+// lengthen them.
+func TestAYesTwice(t *testing.T) {
+	table, c := New("s"), Call{Client: "c"}
+	q, _ := table.Ask(begin, c, messages.Approval{})
+	table.Decide(begin, q.ID, true)
+	later := begin.Add(Life - time.Second)
+	table.Decide(later, q.ID, true)
+	if again, _ := table.Ask(later, c, messages.Approval{}); again.ID != q.ID || !again.ExpiresAt.Equal(begin.Add(Life)) {
+		t.Errorf("asked again: %+v", again)
+	}
+	if !table.Granted(later, c) || table.Granted(begin.Add(Life), c) {
+		t.Error("the grant does not end ten minutes after the first yes")
+	}
+}
+
 // TestBounds: one client cannot push out what another asks, nor fill the memory.
 func TestBounds(t *testing.T) {
 	table := New("s")
@@ -192,7 +208,7 @@ func TestBounds(t *testing.T) {
 	if _, ok := table.Ask(begin, Call{}, messages.Approval{Args: make([]byte, MaxArgs+1)}); ok {
 		t.Error("arguments beyond what can be looked at are asked about")
 	}
-	for i := range 10_000 {
+	for i := range 1000 {
 		ask(fmt.Sprint("name ", i), 0, 0)
 	}
 	if n := len(table.byID); n > clientsMost+perClient*3 {

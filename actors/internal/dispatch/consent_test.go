@@ -251,6 +251,7 @@ func TestJudgedAtDispatch(t *testing.T) {
 		tools := standard()
 		for i := range tools {
 			if tools[i].RemoteName == "write" {
+				tools[i].Digest = "sha256:old"
 				edit(&tools[i])
 			}
 		}
@@ -288,7 +289,7 @@ func TestJudgedAtDispatch(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := ready(t, nil)
-			h.core.catalogue = other(func(t *messages.Tool) { t.Digest = "sha256:old" })
+			h.core.catalogue = other(func(*messages.Tool) {})
 			h.call("first", "write")
 			h.call("queued", "write")
 			h.call("behind", "read")
