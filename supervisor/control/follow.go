@@ -137,6 +137,7 @@ var eventTypes = []messages.EventType{
 	messages.EventServerState, messages.EventServerSpawned, messages.EventServerReady, messages.EventServerExited,
 	messages.EventServerRecycled, messages.EventServerIssue, messages.EventCatalogue, messages.EventCallAccepted,
 	messages.EventCallDispatched, messages.EventCallRequeued, messages.EventCallCancel, messages.EventCallSettled, messages.EventCallJoined,
+	messages.EventApprovalAsked, messages.EventApprovalDecided,
 	messages.EventReplyLate, messages.EventLaneHeld, messages.EventLaneReleased, messages.EventPossibleOverlap,
 	messages.EventDraining, messages.EventGap,
 }
