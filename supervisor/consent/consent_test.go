@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -321,5 +322,38 @@ func TestPinBounds(t *testing.T) {
 	}
 	if n := len(p.of("fs").pinned); n > maxPins {
 		t.Errorf("%d pins", n)
+	}
+}
+
+// TestAtOnce: everything may be asked from anywhere while servers list.
+func TestAtOnce(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "consent"))
+	var all sync.WaitGroup
+	for i := range 4 {
+		server := string(rune('a' + i))
+		all.Go(func() {
+			for n := range 50 {
+				s.Pins().Observe(server, []messages.Definition{def("t", string(rune('a'+n%3)))}, n%2 == 0, now)
+				s.Pins().Hold(server, nil, map[string]string{"t": "fs__t"})
+			}
+		})
+		all.Go(func() {
+			for range 50 {
+				s.Issues()
+				for _, c := range s.Pins().Changes(true) {
+					s.Pins().Decide(c.ID, i%2 == 0, now)
+				}
+				e := entry(server, server, server)
+				s.Approve(e, now)
+				if !s.Approved(e) {
+					t.Error("an approval is lost")
+				}
+			}
+		})
+	}
+	all.Wait()
+	closed(t, s)
+	if len(s.Issues()) != 0 {
+		t.Errorf("%v", s.Issues())
 	}
 }

@@ -317,7 +317,9 @@ func (p *Pins) all() []*serverPins {
 }
 
 func (p *Pins) issues() (out []messages.Issue) {
-	for _, s := range p.all() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.servers {
 		if i, bad := s.issue(s.name, "every tool of this server waits for a person: `bridgectl tools diff` shows them, `bridgectl tools approve` takes them over"); bad {
 			out = append(out, i)
 		}
