@@ -26,7 +26,7 @@
 //	pid           pid, parent and process group of the process that answers
 //	slow          sleeps `ms`
 //	add_tool      adds a tool `name` and says list_changed; remove_tool takes it away
-//	relist        says list_changed
+//	relist        says list_changed (with -define only)
 //	crash         exits with `code` before it answers
 //
 // # Switches

@@ -69,7 +69,7 @@ func TestOfficialClientBothEras(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(list.Tools) != 17 {
+		if len(list.Tools) != 16 {
 			t.Errorf("%v: %d tools", tt.args, len(list.Tools))
 		}
 		res, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "echo", Arguments: json.RawMessage(`{"z":1,"a":2}`)})
@@ -91,8 +91,8 @@ func TestPages(t *testing.T) {
 		}
 		n++
 	}
-	if n != 42 {
-		t.Errorf("%d tools over all pages, want 42", n)
+	if n != 41 {
+		t.Errorf("%d tools over all pages, want 41", n)
 	}
 }
 
@@ -209,8 +209,8 @@ func TestHTTP(t *testing.T) {
 		}
 		n++
 	}
-	if n != 22 {
-		t.Errorf("%d tools, want 22", n)
+	if n != 21 {
+		t.Errorf("%d tools, want 21", n)
 	}
 	for i, wantErr := range []bool{false, false, true} {
 		if _, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "read"}); (err != nil) != wantErr {

@@ -59,8 +59,10 @@ func toolTable(o *options) []tool {
 		ro("slow", "Takes its time.", `"ms":{"type":"integer"}`, runSlow),
 		rw("add_tool", "Adds a tool.", hintWrite, `"name":{"type":"string"}`, runAddTool),
 		rw("remove_tool", "Takes a tool away.", hintWrite, `"name":{"type":"string"}`, runRemoveTool),
-		rw("relist", "Says that its tools have changed.", hintWrite, "", runRelist),
 		rw("crash", "Ends the process.", hintWrite, `"code":{"type":"integer"}`, runCrash),
+	}
+	if o.define != "" {
+		tools = append(tools, rw("relist", "Says that its tools have changed.", hintWrite, "", runRelist))
 	}
 	for i := range o.tools {
 		name := fmt.Sprintf("extra_%04d", i+1)
