@@ -1,6 +1,8 @@
 package config
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,6 +58,16 @@ func TestApprovalShowsTheEntry(t *testing.T) {
 			t.Errorf("the digest is not over %q", v)
 		}
 	}
+	for _, text := range []string{fmt.Sprintf("%v %+v %#v %s", s.Approval, s.Approval, s.Approval, s), fmt.Sprintf("%+v", struct{ A *Approval }{s.Approval})} {
+		if strings.Contains(text, "secret-value") || strings.Contains(text, "another-secret") {
+			t.Errorf("a secret is printed: %s", text)
+		}
+	}
+	for _, v := range []any{s, s.Approval, c} {
+		if b, err := json.Marshal(v); err != nil || strings.Contains(string(b), "secret-value") || strings.Contains(string(b), "another-secret") {
+			t.Errorf("a secret is written: %v %s", err, b)
+		}
+	}
 	// Nothing was read before, everything is afterwards.
 	if strings.Contains(strings.Join(append(slices.Clone(s.Args), s.Secrets...), " "), "canary-value") {
 		t.Error("a reference of a blocked entry was expanded")
@@ -105,6 +117,40 @@ func TestApprovalText(t *testing.T) {
 		{"trust: read_only", "trust: none"}, {"    trust: read_only\n", ""}, {"    trust", "    pins: {on_change: allow}\n    trust"}, {"    trust", "    effects: {a: read_only}\n    trust"},
 	} {
 		if of(strings.Replace(asked, change[0], change[1], 1)) == base {
+			t.Errorf("%q for %q changes nothing", change[1], change[0])
+		}
+	}
+}
+
+// TestApprovalOfOtherDialects: an entry of the workspace's .mcp.json is asked about as one
+// of our own file, whole.
+func TestApprovalOfOtherDialects(t *testing.T) {
+	of := func(text string) *Approval {
+		t.Helper()
+		work := t.TempDir()
+		if err := os.WriteFile(filepath.Join(work, ".mcp.json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := Load(LoadOptions{Workspace: work, Home: t.TempDir(), Env: func(string) (string, bool) { return "", false }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, ok := c.Server("theirs")
+		if !ok || s.Approval == nil || s.Startable() {
+			t.Fatalf("no question about %s: %v", text, c.Issues)
+		}
+		return s.Approval
+	}
+	base := `{"mcpServers": {"theirs": {"command": "node", "args": ["x.js"], "env": {"NODE_OPTIONS": "--require ./evil.js", "T": "${CANARY}"}}}}`
+	a := of(base)
+	if d := cmp.Diff(`{"args":["x.js"],"command":"node","env":{"NODE_OPTIONS":"--require ./evil.js","T":"${CANARY}"}}`, string(a.Shown)); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff([]string{"${CANARY}"}, a.References); d != "" {
+		t.Error(d)
+	}
+	for _, change := range [][2]string{{"node", "nodejs"}, {"x.js", "y.js"}, {"./evil.js", "./other.js"}, {"CANARY", "HOME"}} {
+		if string(of(strings.Replace(base, change[0], change[1], 1)).Text) == string(a.Text) {
 			t.Errorf("%q for %q changes nothing", change[1], change[0])
 		}
 	}
