@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"mcpbridge/actors/internal/lane"
 	"mcpbridge/actors/internal/policy"
@@ -18,9 +19,14 @@ import (
 // Gate says what a caller may do: the permissions, the effects and the argument
 // check of one configuration. It is safe for concurrent use and never blocks.
 type Gate struct {
+	rules   atomic.Pointer[gateRules]
+	schemas schemaCache
+}
+
+// gateRules are what one configuration says; they never change.
+type gateRules struct {
 	permissions policy.Permissions
 	servers     map[string]serverGate
-	schemas     schemaCache
 }
 
 // serverGate is what the configuration says about one server's tools.
@@ -31,6 +37,7 @@ type serverGate struct {
 	never    []string // abandon: never, by tool name or glob
 	laneKey  []laneKey
 	maxBytes int64
+	onChange policy.OnChange
 }
 
 // laneKey is one line of a server's lane_key.
@@ -67,7 +74,17 @@ const defaultMaxArgs = 32 << 20
 
 // NewGate builds the gate of a configuration. Without one it denies everything.
 func NewGate(cfg *config.Config) *Gate {
-	g := &Gate{servers: map[string]serverGate{}}
+	g := &Gate{}
+	g.Replace(cfg)
+	return g
+}
+
+// Replace puts another configuration in place of the one before, for every question
+// from now on. What waits in the router is judged again once it hears PolicyChanged.
+func (g *Gate) Replace(cfg *config.Config) { g.rules.Store(rulesOf(cfg)) }
+
+func rulesOf(cfg *config.Config) *gateRules {
+	g := &gateRules{servers: map[string]serverGate{}}
 	if cfg == nil {
 		return g
 	}
@@ -88,6 +105,12 @@ func NewGate(cfg *config.Config) *Gate {
 			}
 		}
 		sg.laneKey = laneKeys(s.LaneKey)
+		switch s.PinChange {
+		case "warn":
+			sg.onChange = policy.Warn
+		case "allow":
+			sg.onChange = policy.TakeOver
+		}
 		g.servers[s.Name] = sg
 	}
 	return g
@@ -108,14 +131,14 @@ func (g *Gate) Decide(t messages.Tool, client, view string) (messages.Permission
 	if t.Server == "" || t.RemoteName == "" {
 		return messages.Deny, policy.DefaultRule
 	}
-	return g.permissions.Decide(policy.Subject{Server: t.Server, Tool: t.RemoteName, Effect: t.Effect, Client: client, View: view})
+	return g.rules.Load().permissions.Decide(policy.Subject{Server: t.Server, Tool: t.RemoteName, Effect: t.Effect, Client: client, View: view})
 }
 
 // CheckArgs checks a call's arguments and returns them as the object that is sent
 // (requirement D1): absent and null become {}, everything else keeps its bytes.
 // The error is meant for the caller: it names the argument and no values.
 func (g *Gate) CheckArgs(t messages.Tool, args json.RawMessage) (json.RawMessage, error) {
-	limit := g.servers[t.Server].maxBytes
+	limit := g.rules.Load().servers[t.Server].maxBytes
 	if limit <= 0 {
 		limit = defaultMaxArgs
 	}
@@ -133,19 +156,25 @@ func (g *Gate) CheckArgs(t messages.Tool, args json.RawMessage) (json.RawMessage
 
 // effect classifies a tool of a server (requirement C5).
 func (g *Gate) effect(server string, def messages.ToolDef) (messages.Effect, messages.EffectSource) {
-	return g.servers[server].effects.Of(def.Name, def.Hints)
+	return g.rules.Load().servers[server].effects.Of(def.Name, def.Hints)
 }
 
 // visible reports whether tools.allow and tools.deny let the tool into the catalogue.
 func (g *Gate) visible(server, tool string) bool {
-	s := g.servers[server]
+	s := g.rules.Load().servers[server]
 	return (len(s.allow) == 0 || policy.MatchAny(s.allow, tool)) && !policy.MatchAny(s.deny, tool)
 }
 
 // limits are the scheduling facts that the configuration gives a tool.
 func (g *Gate) limits(server, tool string) messages.ToolLimits {
-	s := g.servers[server]
-	return messages.ToolLimits{AbandonNever: policy.MatchAny(s.never, tool), LaneKey: pathOf(s.laneKey, tool)}
+	s := g.rules.Load().servers[server]
+	return messages.ToolLimits{AbandonNever: policy.MatchAny(s.never, tool), LaneKey: pathOf(s.laneKey, tool),
+		AnyDefinition: s.onChange == policy.TakeOver}
+}
+
+// onChange is what becomes of a server's tools whose definitions change.
+func (g *Gate) onChange(server string) policy.OnChange {
+	return g.rules.Load().servers[server].onChange
 }
 
 // AbandonNever reports whether a fenced call of the tool is never to be abandoned.

@@ -25,6 +25,8 @@ type RegistryConfig struct {
 	Logger  *slog.Logger
 	// Gate is shared with the router and the callers; nil for one of its own.
 	Gate *Gate
+	// Pins remembers definitions; nil takes every one as it comes.
+	Pins Pins
 }
 
 // NewRegistry returns the properties of the registry actor. It publishes a first
@@ -67,6 +69,8 @@ type registry struct {
 	keep  map[string]bool // servers with keep_listed
 	rows  map[messages.Key]serverRow
 	parts map[string]catalogue.Part // by server: its last listing, once there was one
+	// listings are those of servers that have something unapproved.
+	listings map[string]messages.Listing
 
 	merged  catalogue.Merged
 	known   map[string]bool // servers with a part
@@ -75,7 +79,7 @@ type registry struct {
 
 func newRegistry(cfg RegistryConfig) *registry {
 	r := &registry{cfg: cfg, views: map[string]func(messages.Tool) bool{}, keep: map[string]bool{},
-		rows: map[messages.Key]serverRow{}, parts: map[string]catalogue.Part{}}
+		rows: map[messages.Key]serverRow{}, parts: map[string]catalogue.Part{}, listings: map[string]messages.Listing{}}
 	for name, v := range cfg.Config.Views {
 		r.views[name] = catalogue.View{Effects: v.Effects, Tools: v.Tools, Servers: v.Servers}.Admits(policy.MatchAny)
 	}
@@ -105,6 +109,8 @@ func (r *registry) Receive(ctx actor.Context) {
 		if r.cfg.Router != nil {
 			ctx.RequestWithCustomSender(r.cfg.Router, m, ctx.Sender())
 		}
+	case messages.PinsChanged:
+		r.apply(ctx, r.pinsChanged(m.Server))
 	case messages.ServerGone:
 		r.serverGone(m.Key)
 		r.apply(ctx, true)
@@ -132,7 +138,13 @@ func (r *registry) listingChanged(server string, listing messages.Listing) (rebu
 		r.cfg.Logger.Debug("dropped the tools of a server that is gone", "server", server)
 		return false
 	}
-	r.parts[server] = r.part(server, listing)
+	part := r.part(server, listing)
+	r.pin(&part, definitions(listing))
+	r.parts[server] = part
+	delete(r.listings, server)
+	if slices.ContainsFunc(part.Tools, func(t messages.Tool) bool { return t.Change != messages.Unchanged }) {
+		r.listings[server] = listing
+	}
 	return true
 }
 
@@ -145,6 +157,7 @@ func (r *registry) serverGone(key messages.Key) {
 		}
 	}
 	delete(r.parts, key.Server)
+	delete(r.listings, key.Server)
 }
 
 // part builds what one server brings to the catalogue.

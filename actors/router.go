@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -26,6 +27,9 @@ type RouterConfig struct {
 	Journal messages.Journal
 	// RunID names this life of the bridge in the journal.
 	RunID string
+	// Approver is asked about every call that needs approval, on a goroutine of its own;
+	// nil leaves them to the queue and to whoever calls.
+	Approver messages.Asker
 	// Digest is the keyed digest of arguments that the journal's entries carry. It
 	// must be the one that the callers use. nil makes one for this run alone.
 	Digest Digest
@@ -51,6 +55,7 @@ func NewRouter(cfg RouterConfig) *actor.Props {
 	core := dispatch.New(dispatch.Config{
 		Decide: cfg.Gate.Decide, CheckArgs: cfg.Gate.CheckArgs, ListWait: cfg.ListWait, ClientQueue: cfg.ClientQueue,
 		Journal: cfg.Journal != nil, RunID: cfg.RunID, Digest: cfg.Digest,
+		Approver: cfg.Approver != nil,
 	})
 	return actor.PropsFromProducer(func() actor.Actor { return &router{cfg: cfg, core: core} })
 }
@@ -59,6 +64,7 @@ type router struct {
 	cfg   RouterConfig
 	core  *dispatch.Core
 	timer *time.Timer
+	asked map[uint64]context.CancelFunc // questions that are open
 }
 
 // Receive implements actor.Actor.
@@ -77,6 +83,9 @@ func (r *router) Receive(ctx actor.Context) {
 		if r.timer != nil {
 			r.timer.Stop()
 		}
+		for _, cancel := range r.asked {
+			cancel()
+		}
 		r.guard("stopping", func() { r.carryOut(ctx, r.core.Close(time.Now())) })
 	}
 }
@@ -88,6 +97,9 @@ func (r *router) step(ctx actor.Context, m messages.Message, from dispatch.Sessi
 }
 
 func (r *router) decide(m messages.Message, from dispatch.SessionRef) (out []dispatch.Command) {
+	if a, ok := m.(messages.Answered); ok {
+		r.stopAsking(a.Token)
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			r.cfg.Logger.Error("bug in the router", "panic", p, "message", messageName(m), "stack", string(debug.Stack()))
@@ -126,6 +138,16 @@ func (r *router) do(ctx actor.Context, cmd dispatch.Command) {
 		r.find(ctx, cmd)
 	case dispatch.RecordOutcome:
 		r.cfg.Journal.Outcome(cmd.Record)
+	case dispatch.Ask:
+		r.ask(ctx, cmd)
+	case dispatch.StopAsking:
+		r.stopAsking(cmd.Token)
+	case dispatch.AnswerApprovals:
+		offer(cmd.Reply, cmd.Approvals)
+	case dispatch.AnswerGrants:
+		offer(cmd.Reply, cmd.Grants)
+	case dispatch.AnswerDecided:
+		offer(cmd.Reply, cmd.Approval)
 	case dispatch.ToSession:
 		ctx.Send(address(cmd.Session), cmd.Message)
 	case dispatch.ToServers:

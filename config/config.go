@@ -144,6 +144,9 @@ type Server struct {
 	Err *messages.Issue
 	// Blocked is the reason for which the server waits for a person ("approval"), or "".
 	Blocked string
+	// Approval is the question that a blocked entry of a project puts to a person; nil
+	// for every other.
+	Approval *Approval
 	// Secrets are the values that are redacted wherever this server's words or
 	// errors about it are shown.
 	Secrets []string

@@ -10,10 +10,13 @@ import (
 // entry is one decoded server with what later steps need to speak about it.
 type entry struct {
 	Server
-	v      value
-	doc    *document
-	at     map[string]value
-	issues []found
+	v   value
+	own []field // what the entry itself says, without defaults
+	// approved is set on the copy of a project's entry that a person has agreed to.
+	approved bool
+	doc      *document
+	at       map[string]value
+	issues   []found
 }
 
 // structure checks the whole of an entry: its transport, and the ranges of its values.

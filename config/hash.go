@@ -24,7 +24,7 @@ func (c *Config) hash() string {
 	h.Config.Servers = nil
 	for _, server := range c.Servers {
 		s := plainServer(server)
-		s.Source, s.Secrets, s.Written, s.Origins, s.Notes, s.Layer = "", nil, nil, nil, nil, ""
+		s.Source, s.Secrets, s.Written, s.Origins, s.Notes, s.Layer, s.Approval = "", nil, nil, nil, nil, "", nil
 		if s.Err != nil {
 			s.Err = &messages.Issue{Message: s.Err.Message}
 		}

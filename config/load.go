@@ -179,7 +179,6 @@ func (l *loader) layers() {
 			}
 		}
 	}
-	l.top.inactiveSections(l.cfg)
 	for _, doc := range l.docs {
 		if f, ok := servers[doc]; ok && !isNull(f.node) {
 			l.servers(f.value)
@@ -259,10 +258,11 @@ func (l *loader) servers(v value) {
 		named.Line, named.Column = f.line, f.col
 		ev.node = &named
 		var broken []found
+		var said []field
 		if !isNull(f.node) {
 			d := &decoder{server: f.key}
 			if own, ok := d.fields(ev); ok {
-				ev.merged = overlay(defs, own)
+				said, ev.merged = own, overlay(defs, own)
 			}
 			broken = d.issues
 		}
@@ -273,6 +273,7 @@ func (l *loader) servers(v value) {
 		} else {
 			e = decodeServer(f.key, ev, v.doc.layer, v.doc.said[f.node])
 		}
+		e.own = said
 		e.issues = slices.Concat(broken, e.issues)
 		e.noteHow()
 		if f.dup {
@@ -386,11 +387,18 @@ func (l *loader) settle(e *entry) {
 	e.Err = e.firstError()
 	if !e.doc.trusted && e.Err == nil && e.Enabled && e.Connect != ConnectDisabled {
 		e.Blocked = "approval"
-		e.problem("", messages.SeverityWarning, "blocked: this server comes from the workspace and nobody has approved it; "+
-			"read the entry, then start with --trust-project")
+		e.problem("", messages.SeverityWarning, approvalText+
+			"read the entry, then `bridgectl approve` it (`bridgectl approvals` shows its id), or start with --trust-project")
+		e.Approval = l.ask(e)
 	}
+	l.resolveEntry(e)
+}
+
+// resolveEntry expands the references of an entry that may start, and gathers what of
+// it must not be shown.
+func (l *loader) resolveEntry(e *entry) {
 	x := &expander{env: l.env.lookup, home: l.env.home, base: e.doc.base}
-	if l.resolve && e.doc.trusted && e.Enabled && e.Connect != ConnectDisabled {
+	if l.resolve && (e.doc.trusted || e.approved) && e.Enabled && e.Connect != ConnectDisabled {
 		x.expandServer(&e.Server, func(field, msg string) { e.unresolved(field, msg) })
 		if e.Err = e.firstError(); e.Err == nil {
 			e.checkEmpty()

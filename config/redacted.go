@@ -31,7 +31,7 @@ type plainServer Server
 // MarshalJSON masks every value that may be a secret.
 func (s Server) MarshalJSON() ([]byte, error) {
 	p := plainServer(s)
-	p.Secrets, p.Written = nil, nil
+	p.Secrets, p.Written, p.Approval = nil, nil, nil
 	p.Env, p.Headers = masked(s.Env), masked(s.Headers)
 	p.URL = maskURL(s.URL)
 	p.Args = make([]string, len(s.Args))

@@ -168,6 +168,37 @@ type FenceAtStart struct {
 	Until  time.Time
 }
 
+// QueryApprovals asks for the calls that wait for a person.
+type QueryApprovals struct{ Reply chan<- []Approval }
+
+// DecideApproval is a person's answer to one of them. Reply (capacity one) hears
+// what was decided, or nil for an id that is not known (any longer).
+type DecideApproval struct {
+	ID      string
+	Approve bool
+	Reply   chan<- *Approval
+}
+
+// TakeGrants asks for the grants that were not used, and takes them from the router.
+type TakeGrants struct{ Reply chan<- []CallGrant }
+
+// RestoreGrants brings those of an earlier life.
+type RestoreGrants struct{ Grants []CallGrant }
+
+// Answered brings what an asker said about a call, to the question with the token.
+// Cannot says that there was nobody to ask; Err is why a no is a failure.
+type Answered struct {
+	CallID string
+	Token  uint64
+	Yes    bool
+	Cannot bool
+	Err    string
+}
+
+// PolicyChanged says that the gate's rules are others now: what waits is judged
+// again before it is sent.
+type PolicyChanged struct{}
+
 // CatalogueChanged brings the registry's newest snapshot.
 type CatalogueChanged struct{ Catalogue *Catalogue }
 
@@ -337,6 +368,9 @@ type ListingChanged struct {
 // ServerGone takes a server out of status and catalogue.
 type ServerGone struct{ Key Key }
 
+// PinsChanged says that a person has judged definitions of a server.
+type PinsChanged struct{ Server string }
+
 // Snapshot is what the registry publishes: everything that a question about the
 // bridge needs, immutable.
 type Snapshot struct {
@@ -360,6 +394,13 @@ func (CallProgress) message()       {}
 func (Recorded) message()           {}
 func (PriorFound) message()         {}
 func (FenceAtStart) message()       {}
+func (QueryApprovals) message()     {}
+func (DecideApproval) message()     {}
+func (Answered) message()           {}
+func (TakeGrants) message()         {}
+func (RestoreGrants) message()      {}
+func (PolicyChanged) message()      {}
+func (PinsChanged) message()        {}
 func (CatalogueChanged) message()   {}
 func (DrainServer) message()        {}
 func (DrainAll) message()           {}

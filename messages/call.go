@@ -45,6 +45,13 @@ type CallTool struct {
 	// write it to somebody, and says Backend.Delivered when an Outcome that is Held is
 	// out of its hands: until then it counts against the server that sent it.
 	Keeps bool
+	// Digest is the definition that the caller has seen (Tool.Digest): a tool that has
+	// another one by now is not called (tool_changed). "" for whatever it is.
+	Digest string
+	// Ask puts a call that needs approval to whoever calls, and returns the answer; nil
+	// for nobody there. It runs on a goroutine of its own, ctx ends with the call, and an
+	// error is a no, but for ErrCannotAsk. An approver of the bridge comes before it.
+	Ask Asker
 	// DryRun asks for the decision only: the outcome is ok with a Result that
 	// describes gate and lane, and nothing is sent.
 	DryRun bool

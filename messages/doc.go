@@ -10,6 +10,9 @@
 //	session ──────SessionLost─────────────────► router
 //	worker ───────CallDone, CallProgress──────► router
 //	journal ──────Recorded, PriorFound (by the router's own hand)──► router
+//	asker ────────Answered (by the router's own hand)───────────► router
+//	Bridge ───────QueryApprovals, DecideApproval, PolicyChanged ► router
+//	Bridge ───────PinsChanged─────────────────► registry
 //	Bridge ───────FenceAtStart────────────────► router
 //	router ───────Execute, CancelExec─────────► session
 //	router ───────RecycleServer, ServerDrained, WakeServer ► servers ► server/<name>

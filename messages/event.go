@@ -35,6 +35,12 @@ const (
 	EventGap             EventType = "gap"       // Count events were dropped for this subscriber
 )
 
+// What a person was asked, and said. Reason is the approval's id.
+const (
+	EventApprovalAsked   EventType = "approval_requested" // CallID, Server, Tool, Effect, Client
+	EventApprovalDecided EventType = "approval_decided"   // Server, Tool, Client, Outcome = approved | denied
+)
+
 // Event is one thing that happened. Only the fields that its type names are set.
 // It never carries arguments, results or secrets.
 type Event struct {

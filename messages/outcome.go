@@ -85,7 +85,7 @@ type Outcome struct {
 	Code       Code
 	Message    string // why, for people; "" for an ok, unless a key joined it to another call
 	Hint       string // what to do about it; may be ""
-	ApprovalID string // with CodeApprovalRequired, once approvals exist
+	ApprovalID string // with CodeApprovalRequired: what `bridgectl approve` takes; "" where this call cannot be approved
 
 	// Result holds the server's result object byte for byte (ok, and tool_error
 	// with isError); RPCError the server's JSON-RPC error object byte for byte.

@@ -131,8 +131,12 @@ type Tool struct {
 	Permission   Permission
 	Rule         string // the permission rule that decided, for people: `permissions[2]` or `default`
 	Digest       string // "sha256:<hex>" over name, title, description, schemas and annotations
-	Listed       bool   // false: known but not offered (server quarantined or stopped)
-	Limits       ToolLimits
+	Listed       bool   // false: known but not offered (held, or its server is quarantined or stopped)
+	// Change is set while the definition is not the one that was seen first and nobody
+	// has approved it; Held says that it is neither offered nor called until then.
+	Change ChangeKind
+	Held   bool
+	Limits ToolLimits
 }
 
 // ToolLimits are the scheduling facts of one tool that configuration gives.
@@ -141,6 +145,9 @@ type ToolLimits struct {
 	// LaneKey is the path of the argument that splits the lane of the tool's side
 	// effects, names joined with dots: "path", "target.id"; "" for none.
 	LaneKey string
+	// AnyDefinition says that the operator takes changed definitions over as they come
+	// (pins: {on_change: allow}).
+	AnyDefinition bool
 }
 
 // toolJSON is the row of `tools -o json` (contract, section JSON).
@@ -160,13 +167,15 @@ type toolJSON struct {
 	Rule         string          `json:"rule,omitempty"`
 	Digest       string          `json:"digest"`
 	Listed       bool            `json:"listed"`
+	Change       ChangeKind      `json:"change,omitempty"`
+	Held         bool            `json:"held,omitempty"`
 }
 
 // MarshalJSON renders the tool as `tools -o json` shows it.
 func (t Tool) MarshalJSON() ([]byte, error) {
 	return marshalRaw(toolJSON{t.Name, t.EndpointName, t.Server, t.RemoteName, t.Def.Title, t.Def.Description,
 		orNull(t.Def.InputSchema), orNull(t.Def.OutputSchema), orNull(t.Def.Annotations),
-		t.Effect, t.EffectSource, t.Permission, t.Rule, t.Digest, t.Listed})
+		t.Effect, t.EffectSource, t.Permission, t.Rule, t.Digest, t.Listed, t.Change, t.Held})
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote (used by the control client).
@@ -178,7 +187,8 @@ func (t *Tool) UnmarshalJSON(b []byte) error {
 	*t = Tool{Name: j.Name, EndpointName: j.EndpointName, Server: j.Server, RemoteName: j.RemoteName,
 		Def: ToolDef{Name: j.RemoteName, Title: j.Title, Description: j.Description, InputSchema: j.InputSchema,
 			OutputSchema: fromNull(j.OutputSchema), Annotations: fromNull(j.Annotations)},
-		Effect: j.Effect, EffectSource: j.EffectSource, Permission: j.Permission, Rule: j.Rule, Digest: j.Digest, Listed: j.Listed}
+		Effect: j.Effect, EffectSource: j.EffectSource, Permission: j.Permission, Rule: j.Rule, Digest: j.Digest, Listed: j.Listed,
+		Change: j.Change, Held: j.Held}
 	return nil
 }
 

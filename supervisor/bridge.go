@@ -22,6 +22,7 @@ import (
 	"mcpbridge/actors/upstream/own"
 	"mcpbridge/config"
 	"mcpbridge/messages"
+	"mcpbridge/supervisor/consent"
 	"mcpbridge/supervisor/gateway"
 	"mcpbridge/supervisor/internal/results"
 )
@@ -54,6 +55,10 @@ type Bridge struct {
 	journaling journaling
 	results    *results.Store
 	limits     map[string]int64 // result_bytes by server
+	consent    *consent.Store
+
+	shownConfig    atomic.Pointer[config.Config] // cfg with the servers that were approved since
+	refusedServers nameSet                       // of projects, that a person said no to
 
 	url         atomic.Pointer[string]
 	snapshot    atomic.Pointer[messages.Snapshot]
@@ -69,6 +74,27 @@ type Bridge struct {
 	down     chan struct{} // closed when the tree is gone
 	draining atomic.Bool
 	closing  closing
+}
+
+// nameSet is a set of names that may be used from any goroutine.
+type nameSet struct {
+	mu    sync.Mutex
+	names map[string]bool
+}
+
+func (s *nameSet) add(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.names == nil {
+		s.names = map[string]bool{}
+	}
+	s.names[name] = true
+}
+
+func (s *nameSet) has(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.names[name]
 }
 
 // changes wakes whoever waits for a next snapshot.
@@ -139,13 +165,15 @@ func Open(ctx context.Context, cfg *config.Config, opts ...Option) (*Bridge, err
 	b.journaling = o.journaling
 	b.journaling.openIn(o.stateDir, b.runID, cfg, b.log)
 	b.journaling.complete()
+	b.openConsent(o.stateDir)
 	b.url.Store(&o.url)
-	b.snapshot.Store(&messages.Snapshot{Catalogue: messages.NewCatalogue(0, nil, nil, nil), Issues: cfg.Issues})
+	b.snapshot.Store(&messages.Snapshot{Catalogue: messages.NewCatalogue(0, nil, nil, nil), Issues: b.cfg.Issues})
 	if err := b.start(ctx, o); err != nil {
 		return nil, err
 	}
 	o.gateway.Version = cmp.Or(o.gateway.Version, o.version)
 	o.gateway.Discovery = cmp.Or(o.gateway.Discovery, cfg.Discovery)
+	o.gateway.AskClient = o.gateway.AskClient || b.cfg.AskVia == "client"
 	b.gateway = gateway.New(b, o.gateway)
 	if o.startupWait != nil {
 		b.waitListed(ctx, "", true)
@@ -202,7 +230,7 @@ func (b *Bridge) start(ctx context.Context, o options) error {
 			cfg: b.cfg, runID: b.runID, version: o.version, stateDir: o.stateDir, dial: dial, spawner: b.spawner,
 			starts: b.starts, defs: b.defs, known: known, damaged: damaged, ends: b.ends, emit: b.hub.emit, logs: b.logs, log: b.log, nextGen: func() uint64 { return gen.Add(1) },
 		},
-		gate: b.gate, journaling: &b.journaling, publish: b.publish, fast: b.fast, servers: &atomic.Pointer[actor.PID]{},
+		gate: b.gate, journaling: &b.journaling, consent: b.consent, approver: o.approver, publish: b.publish, fast: b.fast, servers: &atomic.Pointer[actor.PID]{},
 		up: up, began: began, down: b.down,
 	}
 	b.system = newSystem(b.log)
@@ -295,7 +323,7 @@ func (b *Bridge) Handler() http.Handler { return b.gateway.Handler() }
 func (b *Bridge) Gateway() *gateway.Gateway { return b.gateway }
 
 // Config is what the bridge runs with; it must not be changed.
-func (b *Bridge) Config() *config.Config { return b.cfg }
+func (b *Bridge) Config() *config.Config { return b.shownConfig.Load() }
 
 // RunID names this life of the bridge; every process it starts is marked with it.
 func (b *Bridge) RunID() string { return b.runID }

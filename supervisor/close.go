@@ -103,6 +103,7 @@ func (b *Bridge) close() {
 	if err := b.gateway.Close(ctx); err != nil {
 		b.log.Info("the endpoint was cut off", "err", err)
 	}
+	b.keepGrants()
 	b.system.Root.Stop(b.rootPID)
 	select {
 	case <-b.down:
@@ -152,6 +153,9 @@ func (b *Bridge) end() {
 	b.owner.Close()
 	b.starts.flush()
 	b.defs.flush()
+	if err := b.consent.Close(); err != nil {
+		b.log.Error("what was agreed to is not saved: it will be asked about again", "err", err)
+	}
 	if err := b.journaling.close(); err != nil {
 		b.log.Error("the journal did not close cleanly: what it holds is checked at the next start", "err", err)
 	}

@@ -128,6 +128,8 @@ func (m *machine) step(now time.Time, random float64, e event) []command {
 		m.wake(now)
 	case evOperate:
 		m.do(cmdAnswer{m.operate(now, e.Verb)})
+	case evApproved:
+		m.approved(now, e.cfg)
 	case evStopAll:
 		m.stopAll(now, e.Ladder)
 	}

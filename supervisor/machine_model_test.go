@@ -19,6 +19,9 @@ func TestMachineModel(t *testing.T) {
 		cfg.Connect = rapid.SampledFrom([]config.Connect{config.ConnectStartup, config.ConnectStartup, config.ConnectLazy, config.ConnectDisabled}).Draw(t, "connect")
 		cfg.Restart.Mode = rapid.SampledFrom([]config.RestartMode{config.RestartAlways, config.RestartAlways, config.RestartOnFailure, config.RestartNever}).Draw(t, "mode")
 		cfg.Restart.Burst = rapid.SampledFrom([]int{0, 1, 5}).Draw(t, "burst")
+		if rapid.IntRange(0, 4).Draw(t, "blocked") == 0 {
+			cfg.Blocked = "approval"
+		}
 		w := newWorld(cfg)
 		must := func(err error) {
 			if err != nil {
@@ -45,7 +48,9 @@ func TestMachineModel(t *testing.T) {
 func randomMove(t *rapid.T, w *world) error {
 	exits := []messages.Exit{crash("x"), crash("y"), crash("z"), {Reason: "exit status 0", Clean: true}, {Reason: "gone", Permanent: true}, {Reason: "401", Blocked: true}, {Reason: "alive", TreeAlive: true}}
 	verbs := []messages.Verb{messages.VerbStart, messages.VerbStop, messages.VerbRestart, messages.VerbReset, messages.VerbDrain}
-	switch rapid.IntRange(0, 14).Draw(t, "move") {
+	switch rapid.IntRange(0, 15).Draw(t, "move") {
+	case 15:
+		return w.send(evApproved{testServer()})
 	case 0, 1:
 		if len(w.wishes) > 0 {
 			return w.grant()

@@ -62,7 +62,7 @@ func (m *machine) unstartable(verb messages.Verb) error {
 	case m.state == messages.StateDisabled:
 		return fmt.Errorf("%s is disabled (%s%s); change that in the configuration and start the bridge again", name, m.reason, in(m.cfg.Source))
 	case m.state == messages.StateBlocked && m.reason != reasonAuth:
-		return fmt.Errorf("%s waits for %s: it comes from the workspace%s, which is not trusted; look at the entry, and if you trust it start the bridge with --trust-project", name, m.reason, in(m.cfg.Source))
+		return fmt.Errorf("%s waits for %s: it comes from the workspace%s, which is not trusted; `bridgectl approvals` shows the entry and its id, `bridgectl approve ID` lets it run (or start the bridge with --trust-project)", name, m.reason, in(m.cfg.Source))
 	case verb == messages.VerbReset:
 		return nil
 	case m.state == messages.StateBlocked:

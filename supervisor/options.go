@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
@@ -25,6 +26,7 @@ type options struct {
 	gateway     gateway.Options
 	journaling  journaling
 	ownership   own.Options
+	approver    messages.Asker
 }
 
 // WithStartupWait makes Open wait until every server that is started at once has
@@ -37,9 +39,18 @@ func WithStartupWait(d time.Duration) Option { return func(o *options) { o.start
 func WithLogHandler(h slog.Handler) Option { return func(o *options) { o.handler = h } }
 
 // WithStateDir names a directory in which the bridge keeps what should outlive it:
-// which command lines have started before, the caches of uvx servers, and the journal of
-// side effects. Without it nothing is written. One bridge each.
+// which command lines have started before, the caches of uvx servers, the journal of
+// side effects, and what a person has agreed to. Without it nothing is written. One bridge each.
 func WithStateDir(dir string) Option { return func(o *options) { o.stateDir = dir } }
+
+// WithApprover asks f about every call that a permission rule wants to be asked
+// about, in place of the queue and of the calling client. f runs on a goroutine of its
+// own and may call back into the bridge; its context ends with the call's deadline, and
+// when the call ends otherwise. An error or a panic is a no; messages.ErrCannotAsk
+// leaves the call to the queue. While f thinks, `bridgectl approve` may answer too.
+func WithApprover(f func(ctx context.Context, a messages.Approval) (bool, error)) Option {
+	return func(o *options) { o.approver = f }
+}
 
 // WithVersion is the version that the bridge gives to servers and clients.
 func WithVersion(v string) Option { return func(o *options) { o.version = v } }

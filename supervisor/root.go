@@ -12,6 +12,7 @@ import (
 
 	"mcpbridge/actors"
 	"mcpbridge/messages"
+	"mcpbridge/supervisor/consent"
 )
 
 // root is the bridge's own supervisor, one-for-one. It never escalates: above it
@@ -20,6 +21,8 @@ type root struct {
 	*shared
 	gate       *actors.Gate
 	journaling *journaling
+	consent    *consent.Store
+	approver   messages.Asker
 	publish    func(*messages.Snapshot)
 	fast       *ownGoroutine
 	servers    *atomic.Pointer[actor.PID] // the router asks for it once it is there
@@ -51,12 +54,17 @@ func (r *root) started(c actor.Context) {
 	r.refs.Router = r.spawn(c, "router", actors.NewRouter(actors.RouterConfig{
 		Gate: r.gate, Emit: r.emit, Logger: r.log, ListWait: r.cfg.ListWait, ClientQueue: r.cfg.Clients.Queue, Servers: r.servers.Load,
 		Journal: r.journaling.journal, RunID: r.runID, Digest: r.journaling.digest,
+		Approver: r.approver,
 	}), actor.WithDispatcher(r.fast))
+	if grants := r.consent.TakeGrants(time.Now()); len(grants) > 0 {
+		c.Send(r.refs.Router, messages.RestoreGrants{Grants: grants})
+	}
 	for _, f := range r.journaling.fences(r.cfg, r.gate, time.Now()) { // before any server can take a call
 		c.Send(r.refs.Router, f)
 	}
 	r.refs.Registry = r.spawn(c, "registry", actors.NewRegistry(actors.RegistryConfig{
 		Config: r.cfg, Publish: r.publish, Emit: r.emit, Router: r.refs.Router, Logger: r.log, Gate: r.gate,
+		Pins: r.consent.Pins(),
 	}), actor.WithReceiverMiddleware(r.stacks))
 	r.refs.Servers = r.spawn(c, "servers", newServers(r.shared, r.refs, r.began))
 	r.servers.Store(r.refs.Servers)

@@ -178,6 +178,10 @@ func (s *server) Receive(c actor.Context) {
 	case messages.Operate:
 		s.reply = m.Reply
 		s.step(c, evOperate{m.Verb})
+	case approvedServer:
+		s.step(c, evApproved{m.cfg})
+		s.cfg = s.m.cfg
+		close(m.done)
 	case messages.StopAll:
 		s.step(c, evStopAll{m.Ladder})
 	}

@@ -71,6 +71,10 @@ func (s *servers) Receive(c actor.Context) {
 		s.forward(c, m.Key, m)
 	case messages.Operate:
 		s.operate(c, m)
+	case approvedServer:
+		if pid := s.children[m.cfg.Name]; pid != nil {
+			c.Send(pid, m)
+		}
 	case messages.StopAll:
 		s.stopAll(c, m)
 	case serverOver:

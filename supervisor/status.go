@@ -29,7 +29,7 @@ func (b *Bridge) Status() messages.Status {
 			Ownership: b.owner.State(),
 		},
 		Servers: make([]messages.ServerStatus, 0, len(snap.Servers)),
-		Issues:  append(slices.Clone(snap.Issues), b.journaling.issues()...),
+		Issues:  slices.Concat(snap.Issues, b.journaling.issues(), b.consent.Issues()),
 	}
 	for _, s := range snap.Servers {
 		key := messages.Key{Server: s.Name, Instance: s.Instance}

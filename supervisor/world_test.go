@@ -151,7 +151,8 @@ func (w *world) left(before messages.State, treeAlive bool, e event) error {
 			ok = operated && op.Verb == messages.VerbReset
 		}
 	case messages.StateBlocked:
-		ok = operated && op.Verb == messages.VerbReset
+		_, approved := e.(evApproved)
+		ok = operated && op.Verb == messages.VerbReset || approved
 	case messages.StateQuarantined:
 		down := w.m.state == messages.StateStopped && (stopAll || operated && (op.Verb == messages.VerbStop || op.Verb == messages.VerbDrain))
 		ok = down || operated && op.Verb == messages.VerbReset || isTimer && timer.Kind == timerCooldown && !treeAlive

@@ -92,7 +92,7 @@ var dependencies = []struct {
 }
 
 // pure packages decide and do nothing.
-var pure = []string{"actors/internal/lane", "actors/internal/dispatch", "actors/internal/policy", "actors/internal/catalogue"}
+var pure = []string{"actors/internal/lane", "actors/internal/dispatch", "actors/internal/policy", "actors/internal/catalogue", "actors/internal/approval"}
 
 // plantable are the rooms in which a bug may be planted: where the bridge keeps its promises.
 var plantable = []string{"actors/...", "supervisor", "supervisor/journal", "test/..."}
@@ -120,8 +120,8 @@ var arrows = []struct {
 	{[]string{"actors"}, []string{"messages", "config", "actors/..."}, "actors know nothing of who supervises or shows them"},
 	{[]string{"supervisor/internal/rawjson"}, nil, "JSON is walked over without knowing whose it is"},
 	{[]string{"supervisor/internal/results"}, []string{"supervisor/internal/rawjson"}, "what is kept of results knows neither calls nor servers"},
-	{[]string{"supervisor/gateway", "supervisor/journal"}, []string{"messages", "config", "supervisor/internal/rawjson"}, "they know the bridge by the interfaces of messages"},
-	{[]string{"supervisor"}, []string{"messages", "config", "actors", "actors/upstream", "actors/upstream/own", "supervisor/gateway", "supervisor/journal", "supervisor/internal/results"}, "the bridge is assembled here"},
+	{[]string{"supervisor/gateway", "supervisor/journal", "supervisor/consent"}, []string{"messages", "config", "supervisor/internal/rawjson"}, "they know the bridge by the interfaces of messages"},
+	{[]string{"supervisor"}, []string{"messages", "config", "actors", "actors/upstream", "actors/upstream/own", "supervisor/gateway", "supervisor/journal", "supervisor/consent", "supervisor/internal/results"}, "the bridge is assembled here"},
 	{[]string{"supervisor/metrics", "supervisor/demo"}, []string{"messages", "config", "supervisor"}, "they hang on the public API"},
 	{[]string{"supervisor/control", "supervisor/daemon"}, []string{"messages", "config", "supervisor/..."}, "they use the bridge, never its actors"},
 	{[]string{"cmd/..."}, []string{"messages", "config", "supervisor/...", "cmd/...", "actors/upstream/own"}, "the command line uses the bridge as anybody would; only the guardian, which is a verb of it, and stdio deal with processes"},

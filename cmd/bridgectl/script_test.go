@@ -67,6 +67,7 @@ func TestScripts(t *testing.T) {
 			"draining":    cmdDraining,
 			"daemonpid":   cmdDaemonPID,
 			"abandoned":   cmdAbandoned,
+			"setid":       cmdSetID,
 		},
 	})
 }
@@ -291,6 +292,15 @@ func cmdDaemonPID(ts *testscript.TestScript, _ bool, args []string) {
 	}
 	ts.Setenv(args[0], strconv.Itoa(got.Daemon.PID))
 	ts.Defer(func() { _ = syscall.Kill(got.Daemon.PID, syscall.SIGTERM) })
+}
+
+// setid VAR: the id of the first approval that waits.
+func cmdSetID(ts *testscript.TestScript, _ bool, args []string) {
+	var got struct{ Approvals []struct{ ID string } }
+	if !bridgectl(ts, &got, "approvals", "-o", "json") || len(got.Approvals) == 0 {
+		ts.Fatalf("nothing waits for approval")
+	}
+	ts.Setenv(args[0], got.Approvals[0].ID)
 }
 
 // abandoned PID: a stdio that is joined to the daemon PID ends with 1 and a word when

@@ -11,6 +11,9 @@
 //	GET  /v1/calls                        Calls
 //	POST /v1/calls/{id}/cancel
 //	GET  /v1/journal?id=&n=               Journal: past side effects, of a call id or an idempotency key
+//	GET  /v1/approvals                    Approvals: calls, definitions and servers that wait for a person
+//	POST /v1/approvals/{id}/{verb}        approve or deny; messages.Approval
+//	GET  /v1/definitions?pattern=         Definitions: what nobody has approved
 //	POST /v1/servers/{name}/{verb}        start, stop, restart, reset, drain
 //	GET  /v1/wait?server=&for=&timeout=&after=           WaitResult, when reached or when time is up
 //	GET  /v1/logs?server=&n=&since=&follow=              NDJSON of messages.LogLine
@@ -134,14 +137,15 @@ type Missing struct {
 
 // The codes of Error.
 const (
-	CodeUnknownServer = "unknown_server"
-	CodeUnknownCall   = "unknown_call"
-	CodeBadRequest    = "bad_request"
-	CodeRefused       = "refused"
-	CodeNotFound      = "not_found"
-	CodeNoJournal     = "journal_unavailable"
-	CodeFailed        = "failed"
-	CodeBadConfig     = "bad_configuration"
+	CodeUnknownServer   = "unknown_server"
+	CodeUnknownCall     = "unknown_call"
+	CodeBadRequest      = "bad_request"
+	CodeUnknownApproval = "unknown_approval"
+	CodeRefused         = "refused"
+	CodeNotFound        = "not_found"
+	CodeNoJournal       = "journal_unavailable"
+	CodeFailed          = "failed"
+	CodeBadConfig       = "bad_configuration"
 )
 
 // Error is how the control API says no.

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ import (
 
 	"mcpbridge/config"
 	"mcpbridge/messages"
+	"mcpbridge/supervisor"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -40,6 +42,9 @@ type fake struct {
 	waited   []string
 	refuse   error
 	cfg      config.Config
+
+	approvals []messages.Approval
+	changes   []messages.DefinitionChange
 }
 
 func newFake(servers ...string) *fake {
@@ -207,4 +212,24 @@ func serve(t *testing.T, f *fake, change ...func(*Options)) *Client {
 		s.Shutdown(ctx)
 	})
 	return c
+}
+
+func (f *fake) Approvals(context.Context) ([]messages.Approval, error) { return f.approvals, nil }
+func (f *fake) Approve(_ context.Context, id string) (messages.Approval, error) {
+	return f.decide(id)
+}
+func (f *fake) Deny(_ context.Context, id string) (messages.Approval, error) { return f.decide(id) }
+
+func (f *fake) decide(id string) (messages.Approval, error) {
+	for _, a := range f.approvals {
+		if a.ID == id {
+			return a, nil
+		}
+	}
+	return messages.Approval{}, fmt.Errorf("%w: %q", supervisor.ErrUnknownApproval, id)
+}
+func (f *fake) DefinitionChanges() []messages.DefinitionChange { return f.changes }
+
+func (f *fake) Permission(t messages.Tool, _, _ string) (messages.Permission, string) {
+	return t.Permission, t.Rule
 }

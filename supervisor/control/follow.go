@@ -137,8 +137,9 @@ var eventTypes = []messages.EventType{
 	messages.EventServerState, messages.EventServerSpawned, messages.EventServerReady, messages.EventServerExited,
 	messages.EventServerRecycled, messages.EventServerIssue, messages.EventCatalogue, messages.EventCallAccepted,
 	messages.EventCallDispatched, messages.EventCallRequeued, messages.EventCallCancel, messages.EventCallSettled, messages.EventCallJoined,
+	messages.EventApprovalAsked, messages.EventApprovalDecided,
 	messages.EventReplyLate, messages.EventLaneHeld, messages.EventLaneReleased, messages.EventPossibleOverlap,
-	messages.EventDraining, messages.EventGap,
+	messages.EventDraining, messages.EventGap, messages.EventOwnership,
 }
 
 func unknownType(t string) *Error {

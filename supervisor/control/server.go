@@ -25,6 +25,11 @@ type Bridge interface {
 	Calls(ctx context.Context) ([]messages.CallInfo, error)
 	JournalEntries(idOrKey string, limit int) ([]messages.JournalEntry, error)
 	JournalReach() (since time.Time, damaged bool)
+	Approvals(ctx context.Context) ([]messages.Approval, error)
+	Approve(ctx context.Context, id string) (messages.Approval, error)
+	Deny(ctx context.Context, id string) (messages.Approval, error)
+	DefinitionChanges() []messages.DefinitionChange
+	Permission(t messages.Tool, client, view string) (messages.Permission, string)
 	Logs(server string, n int) []messages.LogLine
 	SubscribeLogs(f func(messages.LogLine)) (stop func())
 	Events(sinceSeq uint64) []messages.Event
@@ -101,6 +106,9 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /v1/calls", s.calls)
 	mux.HandleFunc("POST /v1/calls/{id}/cancel", s.cancelCall)
 	mux.HandleFunc("GET /v1/journal", s.journal)
+	mux.HandleFunc("GET /v1/approvals", s.approvals)
+	mux.HandleFunc("POST /v1/approvals/{id}/{verb}", s.decide)
+	mux.HandleFunc("GET /v1/definitions", s.definitions)
 	mux.HandleFunc("POST /v1/servers/{name}/{verb}", s.operate)
 	mux.HandleFunc("GET /v1/wait", s.wait)
 	mux.HandleFunc("GET /v1/logs", s.logs)

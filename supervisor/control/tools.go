@@ -49,7 +49,7 @@ func (s *Server) tools(w http.ResponseWriter, r *http.Request) {
 	out := Tools{Version: cat.Version, Tools: []messages.Tool{}}
 	if name := q.Get("name"); name != "" {
 		if t, ok := cat.Lookup(name); ok {
-			out.Tools = append(out.Tools, t)
+			out.Tools = append(out.Tools, s.judged(t, q.Get("view")))
 		}
 		reply(w, out)
 		return
@@ -57,10 +57,16 @@ func (s *Server) tools(w http.ResponseWriter, r *http.Request) {
 	match := matcher(q.Get("pattern"))
 	for _, t := range list {
 		if (server == "" || t.Server == server) && (effect == nil || t.Effect == *effect) && match(t) {
-			out.Tools = append(out.Tools, t)
+			out.Tools = append(out.Tools, s.judged(t, q.Get("view")))
 		}
 	}
 	reply(w, out)
+}
+
+// judged is the tool with the permission that a call over this socket gets.
+func (s *Server) judged(t messages.Tool, view string) messages.Tool {
+	t.Permission, t.Rule = s.o.Bridge.Permission(t, LocalClient, view)
+	return t
 }
 
 // ownerOf tells whether a tool of that name may be the server's.

@@ -26,6 +26,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -141,6 +142,7 @@ func (d *daemon) start(ctx context.Context, handler slog.Handler) (err error) {
 		return errors.Join(err, tcp.Close(), unix.Close())
 	}
 	collector.Bind(d.bridge.Status)
+	d.plan.Issues = stillTrue(d.plan.Issues, d.bridge.Status())
 	d.front.bridge = d.bridge
 	d.http = newHTTPServer(d.front.handler(d.bridge.Handler(), collector.Handler()), d.log)
 	go func() {
@@ -162,6 +164,15 @@ func (d *daemon) ownership() []supervisor.Option {
 		opts = append(opts, supervisor.WithAdoption())
 	}
 	return opts
+}
+
+// stillTrue leaves out that a server of the workspace waits for approval where somebody
+// has approved it in an earlier life.
+func stillTrue(issues []messages.Issue, st messages.Status) []messages.Issue {
+	return slices.DeleteFunc(issues, func(i messages.Issue) bool {
+		row, ok := st.Server(i.Server)
+		return ok && config.AwaitsApproval(i) && row.State != messages.StateBlocked
+	})
 }
 
 // listen opens the TCP listener, with TLS where it is configured.

@@ -149,7 +149,7 @@ func (c *toolCall) takeMeta(meta json.RawMessage) (werr *wireError) {
 func newCallID() string { return strings.ToLower(rand.Text()[:16]) }
 
 // callBackend runs the call to its outcome. A panic of the backend comes back as an error.
-func (sc *scope) callBackend(ctx context.Context, c *toolCall, callID, client string, progress func(json.RawMessage)) (o messages.Outcome, werr *wireError) {
+func (sc *scope) callBackend(ctx context.Context, c *toolCall, callID string, who caller, progress func(json.RawMessage)) (o messages.Outcome, werr *wireError) {
 	defer func() {
 		if p := recover(); p != nil {
 			sc.g.log.Error("panic in a call", "call_id", callID, "tool", c.name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
@@ -157,15 +157,17 @@ func (sc *scope) callBackend(ctx context.Context, c *toolCall, callID, client st
 		}
 	}()
 	if sc.isMeta(c.name) {
-		inner, out, done := sc.meta(ctx, c, callID)
+		inner, out, done := sc.meta(ctx, c, callID, who)
 		if done {
 			return out, nil
 		}
 		c = inner
 	}
 	ct := sc.target(c.name)
-	ct.ID, ct.Client, ct.Args, ct.Meta = callID, client, c.args, c.meta
-	ct.Timeout, ct.IdempotencyKey, ct.OnProgress, ct.Keeps = c.timeout, c.idemKey, progress, true
+	ct.ID, ct.Client, ct.Args, ct.Meta = callID, who.client, c.args, c.meta
+	ct.Digest, ct.Ask = sc.seen(who.shown, c.name), who.ask
+	ct.Timeout, ct.IdempotencyKey, ct.OnProgress = c.timeout, c.idemKey, progress
+	ct.Keeps = true
 	o = sc.g.backend.Call(ctx, ct)
 	if o.CallID == "" {
 		o.CallID = callID
@@ -175,13 +177,13 @@ func (sc *scope) callBackend(ctx context.Context, c *toolCall, callID, client st
 
 // perform runs the call and gives its response; notify sends progress to the client
 // until then.
-func (sc *scope) perform(ctx context.Context, c *toolCall, callID, client string, notify func([]byte)) answer {
+func (sc *scope) perform(ctx context.Context, c *toolCall, callID string, who caller, notify func([]byte)) answer {
 	if c.progress == nil {
-		o, werr := sc.callBackend(ctx, c, callID, client, nil)
+		o, werr := sc.callBackend(ctx, c, callID, who, nil)
 		return c.answer(o, werr)
 	}
 	p := newPump(c.progress, notify)
-	o, werr := sc.callBackend(ctx, c, callID, client, p.progress)
+	o, werr := sc.callBackend(ctx, c, callID, who, p.progress)
 	p.close() // what was reported comes before the result
 	return c.answer(o, werr)
 }
@@ -335,7 +337,7 @@ func (sc *scope) sdkCall(ctx context.Context, req mcp.Request) (mcp.Result, erro
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(sc.lifeOf(ctx, r.Session), cancel)()
-	o, werr := sc.callBackend(ctx, c, newCallID(), requestOf(ctx).client, nil)
+	o, werr := sc.callBackend(ctx, c, newCallID(), sc.callerOf(ctx, sc.g.sessions.get(r.Session.ID(), requestOf(ctx).client, sc)), nil)
 	if werr != nil {
 		return nil, &jsonrpc.Error{Code: int64(werr.Code), Message: werr.Message}
 	}

@@ -112,7 +112,7 @@ func metaEntries(tools []messages.Tool) (names []string, entries [][]byte) {
 
 // meta answers a call of search_tools or describe_tool, and turns one of call_tool into
 // the call that it means; done says that out is the answer.
-func (sc *scope) meta(ctx context.Context, c *toolCall, callID string) (inner *toolCall, out messages.Outcome, done bool) {
+func (sc *scope) meta(ctx context.Context, c *toolCall, callID string, who caller) (inner *toolCall, out messages.Outcome, done bool) {
 	refuse := func(code messages.Code, hint, format string, args ...any) (*toolCall, messages.Outcome, bool) {
 		return nil, messages.Outcome{CallID: callID, Tool: c.name, Kind: messages.Rejected, Code: code, Message: fmt.Sprintf(format, args...), Hint: hint}, true
 	}
@@ -126,7 +126,7 @@ func (sc *scope) meta(ctx context.Context, c *toolCall, callID string) (inner *t
 		return &call, out, false
 	}
 	sc.g.backend.WaitListed(ctx, "")
-	l := sc.render(sc.g.backend.Catalogue())
+	l := sc.render(sc.g.backend.Catalogue(), who.client)
 	if c.name == describeTool {
 		t, ok := l.cat.Lookup(args.name)
 		if !ok || !t.Listed || !l.cat.InView(sc.key.view, t) {
@@ -136,10 +136,12 @@ func (sc *scope) meta(ctx context.Context, c *toolCall, callID string) (inner *t
 			}
 			return refuse(messages.CodeUnknownTool, hint, "unknown tool %q", clipText(args.name, 100))
 		}
+		t.Permission = sc.permission(t, who.client)
+		who.shown.describe(t.EndpointName, t.Digest)
 		return nil, textOutcome(c, callID, toolEntry(t, t.EndpointName)), true
 	}
 	found, total := l.search().find(args.query, args.limit, func(t *messages.Tool) bool { return args.server == "" || t.Server == args.server })
-	return nil, textOutcome(c, callID, searchResult(found, total)), true
+	return nil, textOutcome(c, callID, searchResult(found, total, func(t *messages.Tool) messages.Permission { return sc.permission(*t, who.client) })), true
 }
 
 func namesOf(tools []*messages.Tool) string {
@@ -155,7 +157,7 @@ const searchDescription = 200
 
 // searchResult is `{"tools":[{"name","description","effect","permission"}],"total"}`;
 // permission is there where a call would not simply pass.
-func searchResult(found []*messages.Tool, total int) []byte {
+func searchResult(found []*messages.Tool, total int, permission func(*messages.Tool) messages.Permission) []byte {
 	out := []byte(`{"tools":[`)
 	for i, t := range found {
 		if i > 0 {
@@ -165,8 +167,8 @@ func searchResult(found []*messages.Tool, total int) []byte {
 		text := strings.Join(strings.Fields(t.Def.Description), " ")
 		out = append(append(out, `,"description":`...), rawjson.AppendString(nil, clipText(text, searchDescription))...)
 		out = append(append(out, `,"effect":`...), rawjson.AppendString(nil, t.Effect.String())...)
-		if t.Permission != messages.Allow {
-			out = append(append(out, `,"permission":`...), rawjson.AppendString(nil, t.Permission.String())...)
+		if p := permission(t); p != messages.Allow {
+			out = append(append(out, `,"permission":`...), rawjson.AppendString(nil, p.String())...)
 		}
 		out = append(out, '}')
 	}

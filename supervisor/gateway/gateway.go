@@ -26,6 +26,9 @@ type Options struct {
 	// AllowedOrigins are Origin values that are accepted beside loopback ones,
 	// such as `https://app.example`.
 	AllowedOrigins []string
+	// AskClient lets a call that needs approval be put to the client that makes it, by
+	// elicitation, where it declared that it can be asked (ask_via: client).
+	AskClient bool
 	// MaxBody bounds a request body and a line of ServeStream; 0 means 8 MiB.
 	MaxBody int64
 	// Discovery says when /mcp lists search_tools, describe_tool and call_tool in place
@@ -71,6 +74,10 @@ type Gateway struct {
 	mu     sync.Mutex
 	closed bool
 	scopes map[scopeKey]*scope
+	// shownStateless is what clients without sessions were shown.
+	shownStateless map[statelessKey]*shown
+
+	questions questions
 
 	sessions *sessionTable
 	dirty    chan struct{} // capacity one: the catalogue may have changed

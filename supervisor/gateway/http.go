@@ -33,6 +33,7 @@ type request struct {
 	client string
 	scope  *scope
 	life   context.Context // of the stream that it came by; nil for HTTP
+	shown  *shown          // … and what it was shown
 }
 
 type requestKey struct{}
@@ -180,6 +181,10 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, rq *request,
 		writeError(w, http.StatusBadRequest, env.id, werr)
 		return
 	}
+	if sess != nil && !batch && g.questions.take(sess, env) {
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	raw := false
 	if batch && noBatches(r.Header, sess) {
@@ -206,7 +211,7 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, rq *request,
 	}
 	switch env.method {
 	case "tools/list":
-		g.serveList(w, r, rq, env, modern)
+		g.serveList(w, r, rq, env, sess, modern)
 		return
 	case "resources/read":
 		g.serveRead(w, rq, env, modern)
@@ -344,10 +349,10 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) (body []byte,
 }
 
 // serveList answers tools/list.
-func (g *Gateway) serveList(w http.ResponseWriter, r *http.Request, rq *request, env envelope, modern bool) {
+func (g *Gateway) serveList(w http.ResponseWriter, r *http.Request, rq *request, env envelope, sess *session, modern bool) {
 	out := newResponder(w, modern, false, g.grace, g.keepAlive)
 	defer out.stop()
-	raw, werr := rq.scope.listPage(r.Context(), env.params, modern)
+	raw, werr := rq.scope.listPage(r.Context(), rq.scope.callerOf(r.Context(), sess), env.params, modern)
 	if werr != nil {
 		out.finish(errorAnswer(env.id, werr))
 		return
@@ -394,7 +399,11 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, rq *request,
 	}
 	out := newResponder(w, modern, c.progress != nil, g.grace, g.keepAlive)
 	defer out.stop()
-	a := rq.scope.perform(ctx, c, callID, rq.client, out.notify)
+	who := rq.scope.callerOf(r.Context(), sess)
+	if g.opts.AskClient && sess != nil && canElicit(sess.ss) {
+		who.ask = g.asker(sess, out.send)
+	}
+	a := rq.scope.perform(ctx, c, callID, who, out.notify)
 	defer g.delivered(a)
 	out.finish(a)
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ type listing struct {
 	cat         *messages.Catalogue
 	names       []string // sorted
 	entries     [][]byte
+	digests     []string // of the definitions
 	fingerprint string
 	tools       []messages.Tool // what the names stand for, or what discovery hides
 
@@ -34,44 +36,60 @@ func (l *listing) search() *index {
 	return l.index
 }
 
-// render returns the scope's listing for cat, made once per catalogue.
-func (sc *scope) render(cat *messages.Catalogue) *listing {
+// maxLists bounds the listings that are kept: names of clients may be made up.
+const maxLists = 64
+
+// render returns the scope's listing for cat and a client, made once for both. The
+// fingerprint is that of the catalogue at large, whoever asks.
+func (sc *scope) render(cat *messages.Catalogue, client string) *listing {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
-	if sc.list != nil && sc.list.cat == cat {
-		return sc.list
+	if l := sc.lists[client]; l != nil && l.cat == cat {
+		return l
 	}
 	tools := sc.visible(cat)
 	slices.SortFunc(tools, func(a, b messages.Tool) int { return strings.Compare(sc.wireName(a), sc.wireName(b)) })
 	l := &listing{cat: cat, tools: tools}
 	size := 0
+	var atLarge [][]byte
 	for _, t := range tools {
 		entry := toolEntry(t, sc.wireName(t))
 		l.names = append(l.names, sc.wireName(t))
-		l.entries = append(l.entries, entry)
+		l.digests = append(l.digests, t.Digest)
 		size += len(entry)
+		atLarge = append(atLarge, entry)
+		if p := sc.permission(t, client); client != "" && p != t.Permission {
+			t.Permission = p
+			entry = toolEntry(t, sc.wireName(t))
+		}
+		l.entries = append(l.entries, entry)
 	}
 	if sc.discovers(size) {
 		l.names, l.entries = metaEntries(tools)
+		l.digests, atLarge = make([]string, len(l.names)), l.entries
 	}
 	sum := sha256.New()
-	for _, entry := range l.entries {
+	for _, entry := range atLarge {
 		sum.Write(entry)
 		sum.Write([]byte{0})
 	}
 	l.fingerprint = string(sum.Sum(nil))
-	sc.list = l
+	maps.DeleteFunc(sc.lists, func(_ string, old *listing) bool { return old.cat != cat })
+	if sc.lists == nil || len(sc.lists) >= maxLists {
+		sc.lists = map[string]*listing{}
+	}
+	sc.lists[client] = l
 	return l
 }
 
 // listPage answers tools/list with the result object.
-func (sc *scope) listPage(ctx context.Context, params json.RawMessage, modern bool) ([]byte, *wireError) {
+func (sc *scope) listPage(ctx context.Context, who caller, params json.RawMessage, modern bool) ([]byte, *wireError) {
 	cursor, werr := cursorOf(params)
 	if werr != nil {
 		return nil, werr
 	}
 	sc.g.backend.WaitListed(ctx, sc.key.server)
-	l := sc.render(sc.g.backend.Catalogue())
+	l := sc.render(sc.g.backend.Catalogue(), who.client)
 	sc.mu.Lock()
 	sc.diverged = sc.diverged || l.fingerprint != sc.told
 	sc.mu.Unlock()
@@ -84,6 +102,7 @@ func (sc *scope) listPage(ctx context.Context, params json.RawMessage, modern bo
 		}
 	}
 	to := min(from+pageSize, len(l.names))
+	who.shown.record(l, from, to)
 	size := 200
 	for _, e := range l.entries[from:to] {
 		size += len(e) + 1
@@ -165,7 +184,7 @@ func (sc *scope) sdkList(ctx context.Context, req mcp.Request) (mcp.Result, erro
 	if r.Params != nil && r.Params.Cursor != "" {
 		params = append(append([]byte(`{"cursor":`), rawjson.AppendString(nil, r.Params.Cursor)...), '}')
 	}
-	raw, werr := sc.listPage(ctx, params, isModern(r.ProtocolVersion()))
+	raw, werr := sc.listPage(ctx, sc.callerOf(ctx, sc.g.sessions.get(r.Session.ID(), requestOf(ctx).client, sc)), params, isModern(r.ProtocolVersion()))
 	if werr != nil {
 		return nil, &jsonrpc.Error{Code: int64(werr.Code), Message: werr.Message}
 	}

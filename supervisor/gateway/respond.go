@@ -84,6 +84,16 @@ func (r *responder) notify(payload []byte) {
 	_ = r.rc.Flush()
 }
 
+// send is notify for what cannot wait for the stream to begin.
+func (r *responder) send(payload []byte) {
+	r.mu.Lock()
+	if !r.done && !r.stream {
+		r.startLocked()
+	}
+	r.mu.Unlock()
+	r.notify(payload)
+}
+
 // finish sends the answer; nothing is written afterwards.
 func (r *responder) finish(a answer) {
 	r.mu.Lock()

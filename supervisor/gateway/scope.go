@@ -28,9 +28,9 @@ type scope struct {
 	server *mcp.Server
 
 	mu       sync.Mutex
-	list     *listing // rendered for one catalogue version
-	told     string   // fingerprint of what sessions were last told of
-	diverged bool     // a list that differs from told was handed out
+	lists    map[string]*listing // by client, rendered for one catalogue version
+	told     string              // fingerprint of what sessions were last told of
+	diverged bool                // a list that differs from told was handed out
 }
 
 // nudge is a tool that exists only inside the SDK server: adding it again is the
@@ -64,7 +64,7 @@ func (g *Gateway) scopeFor(key scopeKey) *scope {
 		SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.TTLMs, c.CacheScope = 0, "private" },
 	})
 	sc.server.AddReceivingMiddleware(sc.middleware)
-	sc.told = sc.render(g.backend.Catalogue()).fingerprint
+	sc.told = sc.render(g.backend.Catalogue(), "").fingerprint
 	g.scopes[key] = sc
 	return sc
 }
@@ -222,7 +222,7 @@ func (g *Gateway) tellChanges() (version uint64) {
 
 // changed reports whether sessions must list again, and takes note that they will.
 func (sc *scope) changed(cat *messages.Catalogue) bool {
-	fp := sc.render(cat).fingerprint
+	fp := sc.render(cat, "").fingerprint
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
 	if fp == sc.told && !sc.diverged {

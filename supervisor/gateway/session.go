@@ -22,6 +22,7 @@ type session struct {
 	ctx    context.Context // ends with the session
 	end    context.CancelFunc
 	calls  inflight
+	shown  shown
 
 	mu      sync.Mutex
 	streams int // requests that are open, of any method

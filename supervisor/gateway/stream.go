@@ -39,6 +39,7 @@ type stream struct {
 	life  context.Context // of the stream
 	here  context.Context // while the client has not said EOF: the calls' context
 	calls inflight
+	shown shown
 	slots chan struct{} // semaphore of maxStreamCalls
 	work  sync.WaitGroup
 
@@ -90,7 +91,7 @@ func (g *Gateway) ServeStream(ctx context.Context, rwc io.ReadWriteCloser, clien
 	written := make(chan struct{})
 	go func() { defer close(written); s.out.run() }()
 
-	sdkCtx := context.WithValue(context.WithoutCancel(life), requestKey{}, &request{client: client, scope: s.scope, life: here})
+	sdkCtx := context.WithValue(context.WithoutCancel(life), requestKey{}, &request{client: client, scope: s.scope, life: here, shown: &s.shown})
 	ss, err := s.scope.server.Connect(sdkCtx, (*streamTransport)(s), nil)
 	if err != nil {
 		s.out.fail(err)
@@ -238,6 +239,9 @@ func (s *stream) dispatch(env envelope) {
 			return
 		}
 	}
+	if s.g.questions.take(s, env) {
+		return
+	}
 	msg, err := jsonrpc.DecodeMessage(env.raw)
 	if err != nil {
 		key, _ := idKey(env.id)
@@ -282,7 +286,7 @@ func (s *stream) raw(env envelope, key string, modern bool) {
 			var body []byte
 			var werr *wireError
 			if env.method == "tools/list" {
-				body, werr = s.scope.listPage(s.life, env.params, modern)
+				body, werr = s.scope.listPage(s.life, caller{client: s.client, shown: &s.shown}, env.params, modern)
 			} else {
 				body, werr = s.scope.readResult(s.client, env.params, modern)
 			}
@@ -308,7 +312,11 @@ func (s *stream) raw(env envelope, key string, modern bool) {
 		return
 	}
 	s.spawn(env, key, func() { s.calls.remove(key); cancel(); done() }, func() answer {
-		return s.scope.perform(ctx, c, callID, s.client, func(n []byte) { s.out.offer(append(rawjson.OneLine(n), '\n')) })
+		who := caller{client: s.client, shown: &s.shown}
+		if s.g.opts.AskClient && !modern && canElicit(s.ss) {
+			who.ask = s.g.asker(s, func(m []byte) { _ = s.out.push(append(rawjson.OneLine(m), '\n'), false) })
+		}
+		return s.scope.perform(ctx, c, callID, who, func(n []byte) { s.out.offer(append(rawjson.OneLine(n), '\n')) })
 	})
 }
 

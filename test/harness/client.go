@@ -25,8 +25,11 @@ func (b Bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // HTTPClient is one that carries the daemon's token.
-func (d *Daemon) HTTPClient() *http.Client {
-	return &http.Client{Transport: Bearer{d.Token, http.DefaultTransport}}
+func (d *Daemon) HTTPClient() *http.Client { return ClientOf(d.Token) }
+
+// ClientOf is an HTTP client that carries a token.
+func ClientOf(token string) *http.Client {
+	return &http.Client{Transport: Bearer{token, http.DefaultTransport}}
 }
 
 // Base is the daemon's address without a path.
@@ -42,7 +45,13 @@ func (d *Daemon) Session(t testing.TB, version string, opts *mcp.ClientOptions) 
 // StdioSession opens a session of the official client through `bridgectl stdio`.
 func (d *Daemon) StdioSession(t testing.TB, version string) *mcp.ClientSession {
 	t.Helper()
-	return connect(t, &mcp.CommandTransport{Command: d.StdioCommand(t)}, version, nil)
+	return d.StdioSessionWith(t, version, nil)
+}
+
+// StdioSessionWith is StdioSession with options of the client.
+func (d *Daemon) StdioSessionWith(t testing.TB, version string, opts *mcp.ClientOptions) *mcp.ClientSession {
+	t.Helper()
+	return connect(t, &mcp.CommandTransport{Command: d.StdioCommand(t)}, version, opts)
 }
 
 // StdioCommand is `bridgectl stdio`, joined to this daemon.

@@ -21,8 +21,10 @@ type RawHTTP struct {
 	URL     string
 	Client  *http.Client
 	Version string // the negotiated protocol revision
-	session string
-	id      atomic.Int64
+	// OnRequest hears the server's own requests; nil drops them.
+	OnRequest func(id json.RawMessage, method string, params json.RawMessage)
+	session   string
+	id        atomic.Int64
 }
 
 // RawReply is a JSON-RPC answer with its parts as they came.
@@ -43,11 +45,17 @@ func (d *Daemon) Raw(t testing.TB, url string) *RawHTTP {
 // OpenRaw is Raw for any server; client nil means one without a token.
 func OpenRaw(t testing.TB, url string, client *http.Client) *RawHTTP {
 	t.Helper()
+	return OpenRawWith(t, url, client, "{}")
+}
+
+// OpenRawWith is OpenRaw with the client's capabilities.
+func OpenRawWith(t testing.TB, url string, client *http.Client, capabilities string) *RawHTTP {
+	t.Helper()
 	if client == nil {
 		client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
 	}
 	r := &RawHTTP{URL: url, Client: client}
-	if reply := r.Do(t, "initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"raw","version":"1"}}`); reply.Error != nil {
+	if reply := r.Do(t, "initialize", `{"protocolVersion":"2025-11-25","capabilities":`+capabilities+`,"clientInfo":{"name":"raw","version":"1"}}`); reply.Error != nil {
 		t.Fatalf("initialize: %s", reply.Error)
 	}
 	r.Version = "2025-11-25"
@@ -72,7 +80,10 @@ func (r *RawHTTP) Try(ctx context.Context, method, params string) (RawReply, err
 	id := fmt.Sprint(r.id.Add(1))
 	var found *RawReply
 	err := r.post(ctx, fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`, id, method, params), func(m RawReply) bool {
-		if string(m.ID) == id {
+		switch {
+		case m.Method != "" && len(m.ID) > 0 && r.OnRequest != nil:
+			r.OnRequest(m.ID, m.Method, m.Params)
+		case m.Method == "" && string(m.ID) == id:
 			found = &m
 		}
 		return found == nil
@@ -85,6 +96,9 @@ func (r *RawHTTP) Try(ctx context.Context, method, params string) (RawReply, err
 	}
 	return *found, nil
 }
+
+// Send posts one message of any kind and drops what comes back.
+func (r *RawHTTP) Send(ctx context.Context, message string) error { return r.post(ctx, message, nil) }
 
 // post sends one message and hands each message of the answer to each until it
 // returns false.
@@ -215,4 +229,29 @@ func (s *RawStdio) CallTool(t testing.TB, name, args string) json.RawMessage {
 		t.Fatalf("tools/call %s: %s", name, reply.Error)
 	}
 	return reply.Result
+}
+
+// Post sends an initialize request, with a token or ("") without, and returns the
+// status; the body is written to out.
+func Post(t testing.TB, url, token string, out *bytes.Buffer) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(Context(t), http.MethodPost, url, strings.NewReader(
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"raw","version":"1"}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(out, resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode
 }

@@ -242,6 +242,11 @@ func runAddTool(s *server, c *call) answer {
 	return textResult("added "+c.Name, false)
 }
 
+func runRelist(s *server, _ *call) answer {
+	s.toolsChanged()
+	return textResult("said so", false)
+}
+
 func runRemoveTool(s *server, c *call) answer {
 	s.mu.Lock()
 	kept := s.tools[:0:0]

@@ -26,6 +26,7 @@
 //	pid           pid, parent and process group of the process that answers
 //	slow          sleeps `ms`
 //	add_tool      adds a tool `name` and says list_changed; remove_tool takes it away
+//	relist        says list_changed (with -define only)
 //	crash         exits with `code` before it answers
 //
 // # Switches
@@ -42,6 +43,8 @@
 //	                      call of one of them is an echo); list_changed when FILE changes
 //	-list-race FILE       say list_changed while the first listing is answered; FILE is the next one
 //	-instructions TEXT    instructions of the initialize result
+//	-define FILE          other and more tools: {"hide":[names],"tools":[definitions]}, read
+//	                      at each use; all of them append to the ledger
 //	-modern               answer server/discover for 2026-07-28
 //	-protocol V           answer initialize with this revision
 //

@@ -13,6 +13,7 @@ type options struct {
 	tools, toolBytes, pageSize         int
 	list, listRace, instructions       string
 	modern                             bool
+	define                             string
 	protocol                           string
 
 	startDelay, exitDelay time.Duration
@@ -95,6 +96,7 @@ func (o *options) register(fs *flag.FlagSet) {
 	fs.StringVar(&o.list, "list", "", "list the entries of this `FILE` (a JSON array) instead, and say list_changed when it changes")
 	fs.StringVar(&o.listRace, "list-race", "", "say list_changed during the first listing, whose successor is this `FILE`")
 	fs.StringVar(&o.instructions, "instructions", "", "the `TEXT` of initialize's instructions")
+	fs.StringVar(&o.define, "define", "", "more and other tools, from `FILE`, read at each use")
 	fs.BoolVar(&o.modern, "modern", false, "answer server/discover for 2026-07-28")
 	fs.StringVar(&o.protocol, "protocol", "2025-11-25", "answer initialize with this `REVISION`")
 
@@ -152,7 +154,7 @@ func (o *options) register(fs *flag.FlagSet) {
 
 // calm switches every fault off and keeps identity, files and size.
 func (o *options) calm() {
-	*o = options{name: o.name, witness: o.witness, ledger: o.ledger, record: o.record, tools: o.tools, toolBytes: o.toolBytes, list: o.list, instructions: o.instructions,
+	*o = options{name: o.name, witness: o.witness, ledger: o.ledger, record: o.record, tools: o.tools, toolBytes: o.toolBytes, list: o.list, instructions: o.instructions, define: o.define,
 		pageSize: o.pageSize, modern: o.modern, protocol: "2025-11-25", wrap: o.wrap, sleeper: o.sleeper, callFaults: map[string]*bool{},
 		http: o.http, httpLog: o.httpLog, httpJSON: o.httpJSON, httpStateless: o.httpStateless}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,6 +62,9 @@ func toolTable(o *options) []tool {
 		rw("remove_tool", "Takes a tool away.", hintWrite, `"name":{"type":"string"}`, runRemoveTool),
 		rw("crash", "Ends the process.", hintWrite, `"code":{"type":"integer"}`, runCrash),
 	}
+	if o.define != "" {
+		tools = append(tools, rw("relist", "Says that its tools have changed.", hintWrite, "", runRelist))
+	}
 	for i := range o.tools {
 		name := fmt.Sprintf("extra_%04d", i+1)
 		text := "One more tool."
@@ -70,6 +74,45 @@ func toolTable(o *options) []tool {
 		tools = append(tools, ro(name, text, "", runRead))
 	}
 	return tools
+}
+
+// defined is what a -define file holds.
+type defined struct {
+	Hide  []string          `json:"hide"`  // names that are not offered
+	Tools []json.RawMessage `json:"tools"` // in place of those of the same name, or beside them; each a side effect
+}
+
+// offered are the tools as the -define file would have them now; the lock is held.
+func (s *server) offered() []tool {
+	if s.o.define == "" {
+		return s.tools
+	}
+	var d defined
+	if b, err := os.ReadFile(s.o.define); err != nil {
+		return s.tools
+	} else if err := json.Unmarshal(b, &d); err != nil {
+		panic(err)
+	}
+	byName := map[string]tool{}
+	var more []tool
+	for _, raw := range d.Tools {
+		var head struct {
+			Name string `json:"name"`
+		}
+		if err := json.Unmarshal(raw, &head); err != nil {
+			panic(err)
+		}
+		t := tool{head.Name, witness.SideEffect, raw, runWrite}
+		byName[head.Name] = t
+		more = append(more, t)
+	}
+	var out []tool
+	for _, t := range s.tools {
+		if _, other := byName[t.name]; !other && !slices.Contains(d.Hide, t.name) {
+			out = append(out, t)
+		}
+	}
+	return append(out, more...)
 }
 
 // oddTools are list entries that no server should send, and some do.
@@ -104,7 +147,7 @@ func (s *server) page(cursor string) json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []json.RawMessage
-	for _, t := range s.tools {
+	for _, t := range s.offered() {
 		all = append(all, t.def)
 	}
 	if s.o.list != "" {
@@ -148,7 +191,7 @@ func (s *server) page(cursor string) json.RawMessage {
 func (s *server) find(name string) (tool, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, t := range s.tools {
+	for _, t := range s.offered() {
 		if t.name == name {
 			return t, true
 		}

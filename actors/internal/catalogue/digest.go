@@ -13,6 +13,17 @@ import (
 // JSON (keys sorted, numbers as written, no white space) of everything that tells a
 // model or a person what the tool does.
 func Digest(d messages.ToolDef) string {
+	return DigestOf(Canonical(d))
+}
+
+// DigestOf is the digest of a canonical text.
+func DigestOf(canonical []byte) string {
+	sum := sha256.Sum256(canonical)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// Canonical is the text that Digest is made over.
+func Canonical(d messages.ToolDef) []byte {
 	b, err := json.Marshal(map[string]any{
 		"name": d.Name, "title": d.Title, "description": d.Description,
 		"inputSchema": canonical(d.InputSchema), "outputSchema": canonical(d.OutputSchema),
@@ -21,8 +32,7 @@ func Digest(d messages.ToolDef) string {
 	if err != nil { // cannot happen: all of it came from JSON
 		b = d.Raw
 	}
-	sum := sha256.Sum256(b)
-	return "sha256:" + hex.EncodeToString(sum[:])
+	return b
 }
 
 // canonical decodes raw so that encoding it again has one spelling. What is no

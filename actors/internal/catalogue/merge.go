@@ -50,9 +50,11 @@ func Merge(sources []Source) Merged {
 			}
 			id := t.Server + "/" + t.RemoteName
 			names[t.Name], names[t.EndpointName] = id, id
-			t.Listed = src.Listed
+			t.Listed = src.Listed && !t.Held
 			m.Tools = append(m.Tools, t)
-			kept++
+			if !t.Held { // who held it back has said so
+				kept++
+			}
 		}
 		if src.Listed {
 			m.Registered[server] = kept
@@ -67,7 +69,7 @@ func Merge(sources []Source) Merged {
 // Same reports whether two tools are the same to everybody who looks at the catalogue.
 func Same(a, b messages.Tool) bool {
 	return a.Name == b.Name && a.EndpointName == b.EndpointName && a.Server == b.Server && a.RemoteName == b.RemoteName &&
-		a.Digest == b.Digest && a.Effect == b.Effect && a.EffectSource == b.EffectSource &&
+		a.Digest == b.Digest && a.Change == b.Change && a.Held == b.Held && a.Effect == b.Effect && a.EffectSource == b.EffectSource &&
 		a.Permission == b.Permission && a.Rule == b.Rule && a.Listed == b.Listed && a.Limits == b.Limits &&
 		bytes.Equal(a.Def.Raw, b.Def.Raw)
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"mcpbridge/actors/internal/approval"
 	"mcpbridge/internal/planted"
 	"mcpbridge/messages"
 )
@@ -60,8 +61,15 @@ type call struct {
 	effectSource messages.EffectSource
 	abandonNever bool
 	rule         string
+	judged       uint64 // the judgement that counts for it, see rejudge
+	definition   string // the digest of the tool's definition when it was first looked at
 	args         json.RawMessage
 	laneKey      string // see lane.KeyOf
+
+	// The question to a person.
+	consent  approval.Call // what a yes is for
+	asking   uint64        // waiting: an asker was asked; the token
+	question string        // … about this approval
 
 	// The idempotency key and the journal.
 	digest   string // of the arguments, where somebody asks for it
@@ -198,6 +206,7 @@ type verdict struct {
 	truncated  bool
 	of         *messages.Outcome // whose outcome it is, where a key says so
 	quiet      bool              // a dry run: nothing happened that the history should know
+	approval   string            // the id under which a person can approve the call
 }
 
 // settle gives the call its one outcome. It does not free what the call holds.
@@ -206,6 +215,7 @@ func (c *Core) settle(cl *call, v verdict) {
 		panic("dispatch: call " + cl.id + " settled twice")
 	}
 	cl.settled = true
+	c.stopAsking(cl)
 	v = cl.truth(v)
 	c.countOut(cl)
 	c.enter(cl, cl.state)
@@ -236,7 +246,7 @@ func (c *Core) outcome(cl *call, v verdict) messages.Outcome {
 		CallID: cl.id, Tool: cl.tool, Server: cl.key.Server, RemoteTool: cl.remote, Effect: cl.effect,
 		Kind: v.kind, Code: v.code, Message: v.message, Hint: v.hint, Result: v.result, RPCError: v.rpcError,
 		Attempt: cl.sent, Generation: cl.sentGen, Queued: cl.queuedFor, Ran: cl.ranFor, Truncated: v.truncated,
-		Deadline: cl.deadline, DeadlineSource: cl.source, RetryAfter: v.retryAfter,
+		Deadline: cl.deadline, DeadlineSource: cl.source, RetryAfter: v.retryAfter, ApprovalID: v.approval,
 	}
 	_, o.Held = c.held[cl.id]
 	if f := v.of; f != nil {

@@ -73,6 +73,44 @@ type AnswerFound struct {
 // AnswerDrained answers DrainAll.Done.
 type AnswerDrained struct{ Done chan<- struct{} }
 
+// AnswerApprovals answers QueryApprovals.
+type AnswerApprovals struct {
+	Reply     chan<- []messages.Approval
+	Approvals []messages.Approval
+}
+
+// AnswerGrants answers TakeGrants.
+type AnswerGrants struct {
+	Reply  chan<- []messages.CallGrant
+	Grants []messages.CallGrant
+}
+
+// AnswerDecided answers DecideApproval; nil for an id that means nothing.
+type AnswerDecided struct {
+	Reply    chan<- *messages.Approval
+	Approval *messages.Approval
+}
+
+// Ask puts a question to the asker of the call, or (Of nil) to the bridge's approver,
+// off the router's goroutine; the shell answers with a messages.Answered that
+// carries the token. Deadline is the call's.
+type Ask struct {
+	Token    uint64
+	CallID   string
+	Approval messages.Approval
+	Deadline time.Time
+	Of       messages.Asker
+}
+
+// StopAsking ends the context of a question whose answer counts no more.
+type StopAsking struct{ Token uint64 }
+
+func (AnswerApprovals) command() {}
+func (AnswerDecided) command()   {}
+func (AnswerGrants) command()    {}
+func (Ask) command()             {}
+func (StopAsking) command()      {}
+
 func (Execute) command()       {}
 func (Record) command()        {}
 func (RecordOutcome) command() {}

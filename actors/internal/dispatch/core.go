@@ -40,6 +40,7 @@ import (
 	"strconv"
 	"time"
 
+	"mcpbridge/actors/internal/approval"
 	"mcpbridge/actors/internal/lane"
 	"mcpbridge/internal/planted"
 	"mcpbridge/messages"
@@ -67,6 +68,8 @@ type Config struct {
 	Journal bool
 	// RunID names this life of the bridge in the journal.
 	RunID string
+	// Approver says that there is somebody to ask about every call that needs approval.
+	Approver bool
 	// Digest is the keyed digest of arguments; nil for one without a key, which serves
 	// where nothing outlives the run.
 	Digest func(args json.RawMessage) string
@@ -102,6 +105,8 @@ type Core struct {
 	dirty     []*server // whose lanes may have something to start
 	inFlight  int       // running calls
 	closed    bool      // DrainAll came
+	approvals *approval.Table
+	judgement uint64 // counts changes of policy and catalogue
 	drained   []chan<- struct{}
 	seq       uint64 // for calls that come without an id
 	scratch   []string
@@ -131,7 +136,7 @@ func New(cfg Config) *Core {
 	}
 	return &Core{
 		cfg: cfg, calls: map[string]*call{}, servers: map[messages.Key]*server{}, clients: map[string]*client{},
-		groups: map[string]*group{}, held: map[string]held{}, keys: keyIndex{known: map[keyScope]*keyEntry{}},
+		groups: map[string]*group{}, held: map[string]held{}, keys: keyIndex{known: map[keyScope]*keyEntry{}}, approvals: approval.New(cfg.RunID),
 	}
 }
 
@@ -255,6 +260,21 @@ func (c *Core) handle(m messages.Message, from SessionRef) {
 		c.onRecord(m)
 	case messages.PriorFound:
 		c.priorFound(m)
+	case messages.Answered:
+		c.answeredBy(m)
+	case messages.DecideApproval:
+		c.decide(m)
+	case messages.QueryApprovals:
+		c.do(AnswerApprovals{m.Reply, c.approvals.Pending(c.now)})
+	case messages.TakeGrants:
+		c.do(AnswerGrants{m.Reply, c.approvals.TakeAll(c.now)})
+	case messages.RestoreGrants:
+		for _, g := range m.Grants {
+			c.approvals.Restore(c.now, g)
+		}
+	case messages.PolicyChanged:
+		c.judgement++
+		c.retryWaiting()
 	case messages.FenceAtStart:
 		c.fenceAtStart(m)
 	case messages.CatalogueChanged:

@@ -80,6 +80,9 @@ func (c *Core) report() messages.CallsReport {
 	for i, cl := range c.waiting {
 		info := c.info(cl)
 		info.Position = i + 1
+		if cl.asking != 0 {
+			info.BlockedBy = append(info.BlockedBy, "approval "+cl.question)
+		}
 		r.Calls = append(r.Calls, info)
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.calls)) {

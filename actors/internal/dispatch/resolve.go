@@ -107,7 +107,7 @@ func (c *Core) unwait(cl *call) {
 // retryWaiting looks again for the tools that were not known.
 func (c *Core) retryWaiting() {
 	for _, cl := range slices.Clone(c.waiting) {
-		if cl.settled || cl.state != waiting || cl.finding != 0 {
+		if cl.settled || cl.state != waiting || cl.finding != 0 || cl.asking != 0 {
 			continue
 		}
 		c.current = cl

@@ -11,6 +11,10 @@ import (
 func (c *Core) start(s *server, cl *call) {
 	c.current = cl
 	c.countOut(cl)
+	if cl.judged != c.judgement && !c.rejudge(cl) {
+		c.current = nil
+		return
+	}
 	cl.attempt++
 	cl.gen, cl.session, cl.held = s.gen, s.session, false
 	if c.cfg.Journal && laneIsEffect(cl) {

@@ -59,6 +59,9 @@ func laneLimits(l messages.ServerLimits) lane.Limits {
 
 func (c *Core) configured(m messages.ServerConfigured) {
 	s := c.servers[m.Key]
+	if s != nil { // it may be another program from now on
+		c.approvals.Forget(m.Key.Server)
+	}
 	if s == nil {
 		s = &server{key: m.Key, lane: lane.New(laneLimits(m.Limits))}
 		s.alarm = alarm{index: -1, server: s}
@@ -90,6 +93,7 @@ func (c *Core) removed(m messages.ServerRemoved) {
 		return
 	}
 	s.removed = true
+	c.approvals.Forget(m.Key.Server)
 	c.flush(s)
 	c.releaseForever(s)
 	c.retryWaiting()
@@ -321,6 +325,7 @@ func (c *Core) catalogueChanged(m messages.CatalogueChanged) {
 		return
 	}
 	c.catalogue = m.Catalogue
+	c.judgement++
 	c.retryWaiting()
 }
 

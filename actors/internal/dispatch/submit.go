@@ -43,13 +43,27 @@ func (c *Core) check(cl *call, checked messages.CheckedArgs) {
 	cl.key, cl.abandonNever, cl.laneKey = messages.Key{Server: t.Server}, t.Limits.AbandonNever, ""
 
 	permission, rule := c.cfg.Decide(t, cl.req.Client, cl.req.View)
-	cl.rule = rule
-	if permission != messages.Allow {
+	cl.rule, cl.judged = rule, c.judgement
+	asks := permission == messages.Ask
+	if permission != messages.Allow && !asks {
 		c.end(cl, refused(t, permission, rule))
 		return
 	}
-	if v, ok := c.checkArgs(cl, t, checked); !ok {
+	if v, ok := c.sameDefinition(cl, t); !ok {
 		c.end(cl, v)
+		return
+	}
+	if v, ok := c.checkArgs(cl, t, checked); !ok {
+		if asks { // nobody is asked about a call that could not be made
+			why := v.message
+			v = refused(t, permission, rule)
+			v.message += "; as it is it could not be made: " + why
+		}
+		c.end(cl, v)
+		return
+	}
+	if asks && cl.req.DryRun {
+		c.end(cl, refused(t, permission, rule))
 		return
 	}
 	if key := cl.req.IdempotencyKey; key != "" {
@@ -58,13 +72,16 @@ func (c *Core) check(cl *call, checked messages.CheckedArgs) {
 			return
 		}
 	}
-	if cl.digest == "" && (cl.req.IdempotencyKey != "" || c.cfg.Journal && laneIsEffect(cl)) {
+	if cl.digest == "" && (asks || cl.req.IdempotencyKey != "" || c.cfg.Journal && laneIsEffect(cl)) {
 		cl.digest = c.cfg.Digest(cl.args)
 	}
-	if c.known(cl) {
+	if c.known(cl) || asks && !c.consented(cl, t, rule) {
 		return
 	}
 	c.admit(cl)
+	if asks && !cl.settled {
+		c.approvals.Take(c.now, cl.consent) // for one call, and this is it
+	}
 }
 
 // checkArgs fills in the normalised arguments. The caller's own check counts while

@@ -132,7 +132,7 @@ func (s *server) remedy(state messages.State) string {
 		if s.reason == "auth" {
 			return "the server refuses these credentials: check the headers of mcp_servers." + name
 		}
-		return "a project's server runs with `supervise --trust-project`, or when its entry stands in your own configuration"
+		return "`bridgectl approvals` shows the entry, `bridgectl approve ID` lets it run; `supervise --trust-project` trusts the whole workspace"
 	case messages.StateIdle, messages.StateStarting, messages.StateReady, messages.StateBackoff:
 	}
 	return "`bridgectl status " + name + "` shows more"
@@ -156,6 +156,8 @@ func (c *Core) expired(cl *call) verdict {
 	case cl.state == recording:
 		message += " for the journal to record it"
 		hint += "; the disk of the state directory is slow or hangs"
+	case cl.asking != 0:
+		message += " for somebody to approve it"
 	case cl.finding != 0:
 		message += " for the journal to look its idempotency key up"
 	case s == nil:
