@@ -119,13 +119,16 @@ func (sc *scope) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 		default:
 			res, err = next(ctx, method, req)
 		}
+		if err != nil {
+			return nil, err // with it, the SDK may bring a typed nil
+		}
 		switch v := res.(type) {
 		case *mcp.InitializeResult:
 			v.Instructions = sc.instructions()
 		case *mcp.DiscoverResult:
 			v.Instructions = sc.instructions()
 		}
-		return res, err
+		return res, nil
 	}
 }
 
