@@ -39,7 +39,8 @@ func TestBenchCatalogue(t *testing.T) {
 	n := pick(10000, 1500)
 	file := filepath.Join(t.TempDir(), "list.json")
 	many(t, file, n, "")
-	b := harness.Library(t, harness.Config(harness.M{"s": harness.M{"command": harness.Fixture(t), "args": []any{"-list", file}}}))
+	b := harness.Library(t, harness.Config(harness.M{"s": harness.M{"command": harness.Fixture(t), "args": []any{"-list", file},
+		"pins": harness.M{"on_change": "allow"}}}))
 	before := b.Catalogue()
 	if got := len(before.Tools()); got != n {
 		t.Fatalf("%d tools", got)

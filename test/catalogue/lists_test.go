@@ -192,7 +192,7 @@ func TestC6RegisteredIsNotAllowed(t *testing.T) {
 func TestC7ProviderForms(t *testing.T) {
 	lab := harness.NewLab(t)
 	f := newList(t, `{"name":"find","description":"Finds\nthings.","inputSchema":{"type":"object","properties":{"q":{"type":["string","null"],"description":"what"},"n":{"$ref":"#/$defs/n"}},"required":["q"],"$defs":{"n":{"type":"integer","exclusiveMinimum":0}}}}`,
-		`{"name":"odd","description":"x","inputSchema":{"type":"object","properties":{"n":{"type":"int"}},"oneOf":[{"required":["n"]}]}}`)
+		`{"name":"odd","description":"x","inputSchema":{"type":"object","properties":{"n":{"type":"integer"}},"oneOf":[{"required":["n"]}]}}`)
 	cfg := harness.Config(harness.M{"s": listing(t, lab, "s", f)})
 	d := harness.Start(t, harness.Options{Config: cfg})
 	cat := harness.Library(t, cfg).Catalogue()

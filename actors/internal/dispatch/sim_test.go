@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	simSeeds = flag.Int("sim.seeds", 0, "how many seeds TestSim plays; 0 = a number that suits `make test`")
+	simSeeds = flag.Int("sim.seeds", 0, "how many seeds TestSim plays; 0 = 2,000")
 	simSeed  = flag.Int64("sim.seed", -1, "play this one seed, with every step")
 )
 
@@ -85,6 +85,9 @@ func play(t testing.TB, seed uint64, keep int) (out played) {
 	s.close()
 	return out
 }
+
+// defaultSeeds takes some ten seconds on a small machine, forty with the race detector.
+const defaultSeeds = 2000
 
 // TestSim plays seeds. A failing one is printed with its last steps, and
 // `-sim.seed N` plays it again, step by step the same.
