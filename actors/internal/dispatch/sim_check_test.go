@@ -228,10 +228,24 @@ func (s *sim) settledNow(o messages.Outcome) {
 			}
 		}
 	}
-	if cl := s.core.calls[o.CallID]; cl != nil && cl.carried {
-		return // its work goes on, and its entry says so
+	for _, first := range s.joined {
+		if first == o.CallID { // the last of those who joined may leave it in this very step
+			s.shared = append(s.shared, o)
+			return
+		}
 	}
 	s.checkClosed(o)
+}
+
+// checkEntries looks, at the end of a step, at the entries of calls that others joined.
+func (s *sim) checkEntries() {
+	for _, o := range s.shared {
+		if cl := s.core.calls[o.CallID]; cl != nil && cl.carried {
+			continue // its work goes on, and its entry says so
+		}
+		s.checkClosed(o)
+	}
+	s.shared = nil
 }
 
 // checkShared: who got the outcome of another call sent nothing, and has its key and
@@ -288,6 +302,7 @@ func (s *sim) checkClosed(o messages.Outcome) {
 
 // invariants hold after every step.
 func (s *sim) invariants() {
+	s.checkEntries()
 	for id, cl := range s.core.calls {
 		if !cl.settled && (cl.deadline.IsZero() || s.now.After(cl.deadline)) {
 			s.t.Fatalf("%s is open %v after its deadline", id, s.now.Sub(cl.deadline))

@@ -54,7 +54,8 @@ type sim struct {
 	attempts []*attempt
 	asked    map[string]*simCall // by id
 	keyed    []messages.CallTool
-	joined   map[string]string // the first
+	joined   map[string]string  // the first
+	shared   []messages.Outcome // of this step, of calls that others joined
 	ended    map[string]messages.Outcome
 	turns    turns
 	journal  *simJournal // nil for none
