@@ -67,6 +67,7 @@ type harness struct {
 	onSettle  func(messages.Outcome)
 	onExecute func(Execute)
 	onCommand func(Command)
+	onStep    func() // all commands of a step were seen
 }
 
 func newHarness(t testing.TB, edit func(*Config)) *harness {
@@ -146,6 +147,9 @@ func (h *harness) step(m messages.Message) {
 
 func (h *harness) take(out []Command) {
 	h.t.Helper()
+	if h.onStep != nil {
+		defer h.onStep()
+	}
 	for _, cmd := range out {
 		if h.onCommand != nil {
 			h.onCommand(cmd)

@@ -111,7 +111,7 @@ func (s *sim) boot() {
 	h := s.harness
 	h.core, h.wake = fresh.core, time.Time{}
 	fresh.t = s.t
-	h.onExecute, h.onSettle, h.onCommand = s.handedOut, s.settledNow, s.commanded
+	h.onExecute, h.onSettle, h.onCommand, h.onStep = s.handedOut, s.settledNow, s.commanded, s.checkEntries
 	early := s.journal.fences(s)
 	if s.roll(2) == 0 {
 		for _, m := range early {
