@@ -228,13 +228,22 @@ func (s *sim) settledNow(o messages.Outcome) {
 			}
 		}
 	}
-	for _, first := range s.joined {
-		if first == o.CallID { // the last of those who joined may leave it in this very step
-			s.shared = append(s.shared, o)
-			return
-		}
+	if s.wasJoined(o.CallID) { // the last of those who joined may leave it in this very step
+		s.shared = append(s.shared, o)
+		return
 	}
 	s.checkClosed(o)
+}
+
+// wasJoined says that another call joined it, so that its work may have gone on when its
+// own caller had left.
+func (s *sim) wasJoined(id string) bool {
+	for _, first := range s.joined {
+		if first == id {
+			return true
+		}
+	}
+	return false
 }
 
 // checkEntries looks, at the end of a step, at the entries of calls that others joined.
@@ -263,7 +272,7 @@ func (s *sim) checkShared(o messages.Outcome) {
 	}
 	f, ended := s.ended[o.FirstID]
 	switch {
-	case ended && first.run == s.run && f.Kind == messages.OutcomeUnknown && (f.Code == messages.CodeTimeout || f.Code == messages.CodeCancelled) &&
+	case ended && (first.run == s.run || s.wasJoined(o.FirstID)) && f.Kind == messages.OutcomeUnknown && (f.Code == messages.CodeTimeout || f.Code == messages.CodeCancelled) &&
 		o.Kind != messages.NotSent && o.Kind != messages.Rejected: // its caller had left, and the work went on
 		if o.Kind != f.Kind {
 			s.count["carried on"]++
