@@ -128,7 +128,7 @@ func (r *router) guard(what string, f func()) {
 func (r *router) do(ctx actor.Context, cmd dispatch.Command) {
 	switch cmd := cmd.(type) {
 	case dispatch.Execute:
-		p := &progress{root: ctx.ActorSystem().Root, router: ctx.Self(), logger: r.cfg.Logger, told: cmd.OnProgress,
+		p := &progress{root: ctx.ActorSystem().Root, router: ctx.Self(), logger: r.cfg.Logger, told: cmd.OnProgress, born: time.Now(),
 			alive: messages.CallProgress{Key: cmd.Exec.Key, Gen: cmd.Exec.Gen, CallID: cmd.Exec.CallID}}
 		cmd.Exec.Progress = p.report
 		ctx.Send(address(cmd.Session), messages.Execute{Exec: cmd.Exec})
@@ -268,7 +268,8 @@ type progress struct {
 	logger *slog.Logger
 	told   func(json.RawMessage)
 	alive  messages.CallProgress
-	last   atomic.Int64 // unix nanoseconds of the last word to the router
+	born   time.Time
+	last   atomic.Int64 // when the router heard last, counted from born; 0 for never
 }
 
 // aliveEvery is how often the router hears of one call's progress: what it restarts
@@ -279,7 +280,7 @@ func (p *progress) report(params json.RawMessage) {
 	if p.told != nil {
 		p.tell(params)
 	}
-	now, last := time.Now().UnixNano(), p.last.Load()
+	now, last := max(int64(time.Since(p.born)), 1), p.last.Load() // no wall clock: it may be set back
 	if (last == 0 || now-last >= int64(aliveEvery)) && p.last.CompareAndSwap(last, now) {
 		p.root.Send(p.router, p.alive)
 	}

@@ -173,6 +173,9 @@ func (j *journaling) fences(cfg *config.Config, gate *actors.Gate, now time.Time
 		}
 		f := messages.FenceAtStart{Key: s.Key(), CallID: e.CallID, Tool: e.Tool, Client: e.Client, At: e.DispatchedAt}
 		if s.Timeouts.AbandonAfter > 0 && !gate.AbandonNever(e.Server, e.Tool) {
+			if from.After(now) { // the clock was set back meanwhile
+				from = now
+			}
 			if f.Until = from.Add(s.Timeouts.AbandonAfter); !f.Until.After(now) {
 				continue
 			}

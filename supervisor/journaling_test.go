@@ -172,3 +172,30 @@ func TestEarlierRunsAreOver(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// S09: a clock that was set back between two lives holds no lane for longer than
+// abandon_after, and one that was set forward none that is open for less.
+func TestClockJumps(t *testing.T) {
+	const after = 30 * time.Second
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	cfg := &config.Config{Servers: []config.Server{{Name: "web", Type: config.HTTP, URL: "http://x", Timeouts: config.Timeouts{AbandonAfter: after}}}}
+	for _, jump := range []time.Duration{-time.Hour, -time.Second, 0, time.Second, time.Hour} {
+		settled := now.Add(-jump)
+		entry := messages.JournalEntry{Server: "web", Tool: "write", Remote: true, DispatchedAt: settled, SettledAt: &settled}
+		given, open := entry, entry
+		given.CallID, given.Outcome = "given up", messages.OutcomeUnknown.String()
+		open.CallID, open.Outcome, open.SettledAt = "open", messages.OutcomeOpen, nil
+		j := journaling{open: []messages.JournalEntry{given, open}}
+		until := map[string]time.Duration{}
+		for _, f := range j.fences(cfg, actors.NewGate(cfg), now) {
+			until[f.CallID] = f.Until.Sub(now)
+		}
+		want := map[string]time.Duration{"open": after}
+		if left := after - max(jump, 0); left > 0 {
+			want["given up"] = left
+		}
+		if d := cmp.Diff(want, until); d != "" {
+			t.Errorf("the clock jumped by %s: %s", jump, d)
+		}
+	}
+}

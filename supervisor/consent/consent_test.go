@@ -357,3 +357,23 @@ func TestAtOnce(t *testing.T) {
 		t.Errorf("%v", s.Issues())
 	}
 }
+
+// S09: a clock that was set back makes no grant of an earlier life last, and one that was
+// set forward gives none away: what is in doubt is asked again.
+func TestStoredGrantsUnderAClockThatJumps(t *testing.T) {
+	const life = 10 * time.Minute
+	for jump, kept := range map[time.Duration]bool{-24 * time.Hour: false, -time.Hour: false, 0: true, time.Minute: true, time.Hour: false} {
+		dir := filepath.Join(t.TempDir(), "consent")
+		s := open(t, dir)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.KeepGrants([]messages.CallGrant{{Client: "local", Server: "fs", Tool: "write", Args: "a", Until: now.Add(life)}}); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.TakeGrants(now.Add(jump)); (len(got) == 1) != kept {
+			t.Errorf("the clock jumped by %s: %d grants", jump, len(got))
+		}
+		closed(t, s)
+	}
+}

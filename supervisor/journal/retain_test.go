@@ -168,3 +168,43 @@ func TestIndexBound(t *testing.T) {
 		t.Errorf("a call that never was: %+v", e)
 	}
 }
+
+// S09: with a clock that jumps by an hour, within a life or between two, nothing is lost,
+// keys hold, and what comes next is written; retention goes on by the new time.
+func TestRetentionUnderAClockThatJumps(t *testing.T) {
+	for _, jump := range []time.Duration{-time.Hour, time.Hour} {
+		for _, between := range []bool{false, true} {
+			d, c := newFaultFS(), &clock{t: epoch}
+			j := mustOpen(t, options(d, c, "r"))
+			s := sample("r", 0, c.now())
+			s.IdempotencyKey = "k"
+			open := sample("r", 1, c.now())
+			_, _ = dispatch(j, s), dispatch(j, open)
+			if between {
+				_ = j.Close()
+				c.add(jump)
+				j = mustOpen(t, options(d, c, "r2"))
+			} else {
+				c.add(jump)
+			}
+			if e, ok := j.Find(s.Client, s.Server, s.Tool, "k"); !ok || e.CallID != s.CallID {
+				t.Errorf("%s: the key is forgotten", jump)
+			}
+			next := sample("r2", 2, c.now())
+			if err := dispatch(j, next); err != nil {
+				t.Errorf("%s: %v", jump, err)
+			}
+			if n := len(j.Entries(Filter{})); n != 3 {
+				t.Errorf("%s: %d entries of 3", jump, n)
+			}
+			if n := len(j.OpenEntries()); between && n != 2 {
+				t.Errorf("%s: %d calls of the earlier life are open", jump, n)
+			}
+			c.add(KeyWindow + max(-jump, 0))
+			if _, ok := j.Find(s.Client, s.Server, s.Tool, "k"); ok {
+				t.Errorf("%s: the key holds for ever", jump)
+			}
+			_ = j.Close()
+		}
+	}
+}
