@@ -10,7 +10,7 @@ LISTEN   ?= 127.0.0.1:7332
 DURATION ?= 5m
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test race quick chaos crash planted sim fuzz names bench lint fmt vuln cross npm clean
+.PHONY: help build run test race quick chaos crash planted sim fuzz names cycles bench lint fmt vuln cross npm clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,7 +59,12 @@ PAIRS ?= 1000000
 names: ## no two tools get one name, over PAIRS random pairs
 	$(GO) test -count=1 -v -run TestNamesAreInjective -timeout 60m ./actors/internal/catalogue -names.pairs $(PAIRS)
 
-bench: ## the benchmarks against a plain SDK client and a plain SDK proxy
+CYCLES ?= 1000
+
+cycles: ## a server dies and comes back CYCLES=1000 times, and the bridge holds what it held before
+	MCPBRIDGE_CYCLES=$(CYCLES) $(GO) test -count=1 -v -run 'TestKillAndRestart$$' -timeout 30m ./test/own
+
+bench: ## the benchmarks against a plain SDK client and proxy, and of a neighbour under faults
 	@cd test/bench && MCPBRIDGE_BENCH=1 $(GO) test -count=1 -run '^TestBench' -timeout 20m
 
 lint: $(LINT) ## gofmt and golangci-lint, pinned
