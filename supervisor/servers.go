@@ -11,6 +11,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"mcpbridge/actors"
+	"mcpbridge/internal/planted"
 	"mcpbridge/messages"
 )
 
@@ -44,6 +45,7 @@ func (s *servers) Receive(c actor.Context) {
 			s.log.Error("bug in the servers' supervisor", "panic", r, "message", fmt.Sprintf("%T", c.Message()), "stack", string(debug.Stack()))
 		}
 	}()
+	planted.Meet("servers", c.Message())
 	switch m := c.Message().(type) {
 	case *actor.Started:
 		s.started(c)
