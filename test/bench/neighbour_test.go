@@ -42,7 +42,7 @@ func TestBenchNeighbour(t *testing.T) {
 	p99 := make([][]time.Duration, len(misdeeds))
 	for range pick(5, 1) {
 		for i, m := range misdeeds {
-			each := m.round(t, pick(2*perSecond, 5), time.Second/perSecond)
+			each := m.round(t, pick(perSecond, 5), time.Second/perSecond)
 			p99[i] = append(p99[i], quantile(each, 0.99))
 		}
 	}
