@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -30,4 +31,56 @@ func (o LoadOptions) Places() (files []string) {
 		}
 	}
 	return files
+}
+
+// Changes is what a reload did. Servers that it does not name were not touched: their
+// processes go on, and so do their calls.
+type Changes struct {
+	Difference
+	// Restart are the settings that are read at the start alone. Nothing of them was
+	// applied: they count from the next start of the bridge on.
+	Restart []Change `json:"restart"`
+}
+
+// Lines renders the changes for people.
+func (c Changes) Lines() []string {
+	out := c.Difference.Lines()
+	for _, x := range c.Restart {
+		out = append(out, "  "+x.String()+" (needs a restart of the bridge)")
+	}
+	return out
+}
+
+// Summary is one line about the changes.
+func (c Changes) Summary() string {
+	anew := 0
+	for _, x := range c.Changed {
+		if x.Process {
+			anew++
+		}
+	}
+	var parts []string
+	for _, p := range []struct {
+		n    int
+		what string
+	}{{len(c.Added), "added"}, {len(c.Removed), "removed"}, {anew, "started anew"}, {len(c.Changed) - anew, "changed in place"}} {
+		if p.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
+		}
+	}
+	text := "servers: " + strings.Join(parts, ", ")
+	if len(parts) == 0 {
+		text = "no server has changed"
+	}
+	if n := len(c.Settings); n > 0 {
+		text += fmt.Sprintf("; other settings changed: %d", n)
+	}
+	if len(c.Restart) > 0 {
+		paths := make([]string, len(c.Restart))
+		for i, x := range c.Restart {
+			paths[i] = x.Path
+		}
+		text += "; these need a restart of the bridge: " + strings.Join(paths, ", ")
+	}
+	return text
 }
