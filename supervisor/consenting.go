@@ -46,6 +46,16 @@ func admitApproved(cfg *config.Config, store *consent.Store) {
 	cfg.Issues = slices.DeleteFunc(slices.Clone(cfg.Issues), config.AwaitsApproval)
 }
 
+// Admit returns a configuration as this bridge would run it: servers of a project that a
+// person has approved are resolved. It keeps the issues, and changes nothing in cfg.
+func (b *Bridge) Admit(cfg *config.Config) *config.Config {
+	c := *cfg
+	c.Servers = slices.Clone(cfg.Servers)
+	admitApproved(&c, b.consent)
+	c.Issues = cfg.Issues
+	return &c
+}
+
 // Approvals lists what waits for a person: servers of the project, definitions, calls.
 func (b *Bridge) Approvals(ctx context.Context) ([]messages.Approval, error) {
 	out := []messages.Approval{}

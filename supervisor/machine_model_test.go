@@ -52,7 +52,7 @@ func randomMove(t *rapid.T, w *world) error {
 	case 16:
 		return w.send(randomReload(t))
 	case 17:
-		return w.send(evRemove{uint64(w.gens)})
+		return w.send(evRemove{w.gens})
 	case 15:
 		return w.send(evApproved{testServer()})
 	case 0, 1:

@@ -246,8 +246,10 @@ func (d *daemon) controlOptions(started time.Time) control.Options {
 		},
 		Load: func() (*config.Config, error) {
 			var p Plan
-			err := p.load(d.o)
-			return p.Config, err
+			if err := p.load(d.o); err != nil {
+				return nil, err
+			}
+			return d.bridge.Admit(p.Config), nil
 		},
 		Reload: func(ctx context.Context) (config.Changes, error) { return d.reload(ctx, "bridgectl reload") },
 		ServeStream: func(ctx context.Context, conn control.Conn, client, view string) error {

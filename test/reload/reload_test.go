@@ -431,6 +431,9 @@ func TestProject(t *testing.T) {
 	if now := d.Server(t, "theirs"); now.PID != before.PID {
 		t.Error("an approved server was touched by a reload of nothing")
 	}
+	if diff := d.OK(t, "config", "diff").Stdout; !strings.Contains(diff, "no difference") {
+		t.Errorf("an approved server counts as a change: %q", diff)
+	}
 	write("-tools", "3")
 	reload(t, d)
 	harness.Eventually(t, "it is blocked", func() bool { return d.Server(t, "theirs").State == messages.StateBlocked })
