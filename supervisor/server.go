@@ -51,6 +51,12 @@ func (e *ends) note(server string, proven bool) {
 	e.proven[server] = proven
 }
 
+func (e *ends) forget(server string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.proven, server)
+}
+
 // left names the servers that are not proven to have ended.
 func (e *ends) left(servers []config.Server) (names []string) {
 	e.mu.Lock()
@@ -203,6 +209,12 @@ func (s *server) Receive(c actor.Context) {
 		s.step(c, evApproved{m.cfg})
 		close(m.done)
 	case reloaded:
+		switch m.event.(type) {
+		case evRemove: // no configuration names it any more, should it be left over
+			s.ends.note(s.cfg.Name, false)
+		case evReload:
+			s.ends.forget(s.cfg.Name)
+		}
 		if m.event != nil {
 			s.step(c, m.event)
 		}
@@ -298,7 +310,7 @@ func (s *server) carryOut(c actor.Context, cmd command) {
 		s.ends.note(s.cfg.Name, !s.m.treeAlive)
 		c.Send(c.Parent(), serverOver{s.cfg.Name})
 	case cmdGone:
-		s.ends.note(s.cfg.Name, true)
+		s.ends.forget(s.cfg.Name)
 		c.Send(c.Parent(), serverGone{s.cfg.Name, cmd.removal})
 	}
 }

@@ -170,6 +170,9 @@ func (s *Server) known(names ...string) *Error {
 		if slices.Contains(all, n) {
 			continue
 		}
+		if _, leaving := s.o.Bridge.Status().Server(n); leaving { // removed, and not gone yet
+			continue
+		}
 		e := &Error{Code: CodeUnknownServer, Status: http.StatusNotFound, Server: n, Known: all, Message: fmt.Sprintf("no server is called %q", n)}
 		switch near := nearest(n, all, 1); {
 		case len(all) == 0:

@@ -3,7 +3,9 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"os"
 	"sync"
 
 	"mcpbridge/config"
@@ -48,6 +50,10 @@ func (d *daemon) startReloads(ctx context.Context) (stop func()) {
 func (d *daemon) reload(ctx context.Context, why string) (config.Changes, error) {
 	d.log.Info("reloading the configuration", "reason", why)
 	c, err := d.bridge.ReloadFrom(ctx, func() (*config.Config, error) {
+		// What is no file was read once: again, it would be empty, or block.
+		if fi, err := os.Stat(d.o.ConfigFile); d.o.ConfigFile != "" && err == nil && !fi.Mode().IsRegular() {
+			return nil, fmt.Errorf("%s is no regular file and cannot be read again: start the bridge with a file to reload it", d.o.ConfigFile)
+		}
 		d.places.note()
 		var p Plan
 		if err := p.load(d.o); err != nil {

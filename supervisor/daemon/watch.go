@@ -29,8 +29,9 @@ const (
 type places struct {
 	files []string
 
-	mu   sync.Mutex
-	seen [sha256.Size]byte
+	mu     sync.Mutex
+	seen   [sha256.Size]byte
+	filled map[string]bool // those that held anything
 }
 
 func newPlaces(o Options) *places {
@@ -44,10 +45,34 @@ func newPlaces(o Options) *places {
 
 // note remembers what the files hold; it comes before they are read.
 func (p *places) note() {
-	sum := p.sum()
+	sum, filled := p.sum(), p.holding()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.seen = sum
+	p.seen, p.filled = sum, filled
+}
+
+// holding are the files that hold anything.
+func (p *places) holding() map[string]bool {
+	out := map[string]bool{}
+	for _, f := range p.files {
+		if fi, err := os.Stat(f); err == nil && fi.Size() > 0 {
+			out[f] = true
+		}
+	}
+	return out
+}
+
+// emptied names a file that held something and is there without any content: half of a
+// write, or all of the servers gone at once by mistake. "" for none.
+func (p *places) emptied() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for f := range p.filled {
+		if fi, err := os.Stat(f); err == nil && fi.Mode().IsRegular() && fi.Size() == 0 {
+			return f
+		}
+	}
+	return ""
 }
 
 // changed reports whether the files hold something else than what was noted.
@@ -179,7 +204,10 @@ func (w *watch) run(ctx context.Context, log *slog.Logger, changed func()) {
 			if err := w.follow(); err != nil {
 				log.Warn("a change of the configuration may go unnoticed: `bridgectl reload` applies it", "err", err)
 			}
-			if w.places.changed() {
+			switch empty := w.places.emptied(); {
+			case empty != "":
+				log.Warn("a configuration file is empty, which is not taken for a wish: `bridgectl reload` applies it", "file", empty)
+			case w.places.changed():
 				changed()
 			}
 			continue

@@ -368,6 +368,12 @@ func TestSignalAndWatch(t *testing.T) {
 			_, c := d.Status(t).Server("c")
 			return c && !b
 		})
+		// Empty, as between the two steps of a slow writer: nothing is taken away.
+		d.WriteConfig(t, "bridge.yaml", "")
+		harness.Eventually(t, "it is told", func() bool { return strings.Contains(d.Stderr(), "not taken for a wish") })
+		if _, c := d.Status(t).Server("c"); !c {
+			t.Error("an empty file took everything away")
+		}
 		// Removed: refused, and told.
 		if err := os.Remove(d.Path("bridge.yaml")); err != nil {
 			t.Fatal(err)
