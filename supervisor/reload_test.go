@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/asynkron/protoactor-go/actor"
+
 	"mcpbridge/config"
 	"mcpbridge/messages"
 )
@@ -201,4 +203,111 @@ func TestReloadRefused(t *testing.T) {
 			t.Errorf("a closed bridge: %v", err)
 		}
 	})
+}
+
+// TestReloadNewest: what runs after a reload runs on the newest entry, in whatever state
+// the reload found the server; what an operator stopped meanwhile stays stopped, and
+// starts on the newest entry when it is asked for.
+func TestReloadNewest(t *testing.T) {
+	slow := behaviour{slowStop: time.Second}
+	hang := behaviour{hang: true}
+	for name, tt := range map[string]struct {
+		first  behaviour
+		before func(b *Bridge)
+		during func(b *Bridge) // after the reload, before the old process is down
+		want   messages.State
+	}{
+		"ready":               {first: slow, want: messages.StateReady},
+		"starting":            {first: hang, want: messages.StateReady},
+		"restarting":          {first: slow, before: func(b *Bridge) { _ = b.Operate(background, messages.VerbRestart, "a") }, want: messages.StateReady},
+		"stopping":            {first: slow, before: func(b *Bridge) { _ = b.Operate(background, messages.VerbStop, "a") }, want: messages.StateStopped},
+		"stopped meanwhile":   {first: slow, during: func(b *Bridge) { _ = b.Operate(background, messages.VerbStop, "a") }, want: messages.StateStopped},
+		"reloaded meanwhile":  {first: slow, during: func(b *Bridge) { _, _ = b.Reload(background, withEnv("new", "a")) }, want: messages.StateReady},
+		"restarted meanwhile": {first: slow, during: func(b *Bridge) { _ = b.Operate(background, messages.VerbRestart, "a") }, want: messages.StateReady},
+		"removed and it is back": {first: slow, during: func(b *Bridge) {
+			_, _ = b.Reload(background, fakeConfig())
+			_, _ = b.Reload(background, withEnv("new", "a"))
+		}, want: messages.StateReady},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakes(func(_ string, n int) behaviour {
+					if n == 1 {
+						return tt.first
+					}
+					return behaviour{}
+				})
+				b := openFakes(t, f, withEnv("old", "a"))
+				defer closeBridge(t, b)
+				synctest.Wait()
+				if tt.before != nil {
+					tt.before(b)
+				}
+				if c := mustReload(t, b, withEnv("new", "a")); len(c.Changed) != 1 || !c.Changed[0].Process {
+					t.Errorf("%+v", c)
+				}
+				if tt.during != nil {
+					tt.during(b)
+				}
+				time.Sleep(time.Hour)
+				if row, _ := b.Status().Server("a"); row.State != tt.want {
+					t.Fatalf("it is %s (%s), want %s", row.State, row.Reason, tt.want)
+				}
+				if tt.want == messages.StateStopped {
+					if f.alive("a") > 0 || f.count("a") != 1 {
+						t.Fatalf("%d live after %d starts", f.alive("a"), f.count("a"))
+					}
+					if err := b.Operate(background, messages.VerbStart, "a"); err != nil {
+						t.Fatal(err)
+					}
+					await(t, b, "a", messages.StateReady)
+				}
+				if got := f.peer("a").o.Server.Env["TURN"]; got != "new" || f.atOnce("a") > 1 {
+					t.Errorf("it runs on the %s entry, %d lived at once", got, f.atOnce("a"))
+				}
+			})
+		})
+	}
+}
+
+// TestReloadBackAndForth removes a server and adds it again, as fast as it goes: the end
+// of one removal must not be taken for the end of a later one.
+func TestReloadBackAndForth(t *testing.T) {
+	b := openFakes(t, newFakes(nil), fakeConfig("a", "b"))
+	defer func() {
+		if err := b.Close(background); err != nil {
+			t.Error(err)
+		}
+	}()
+	for range 300 {
+		for _, c := range []*config.Config{fakeConfig("b"), fakeConfig("a", "b")} {
+			mustReload(t, b, c)
+		}
+	}
+	deadline := time.Now().Add(time.Minute)
+	for {
+		next := b.changed.after()
+		if state(b, "a") == messages.StateReady {
+			break
+		}
+		select {
+		case <-next:
+		case <-time.After(time.Until(deadline)):
+			row, ok := b.Status().Server("a")
+			t.Fatalf("it is not ready: %t %+v", ok, row)
+		}
+	}
+	if row, _ := b.Status().Server("b"); row.Generation != 1 && row.Generation != 2 {
+		t.Errorf("the other one is in generation %d", row.Generation)
+	}
+}
+
+// TestLateGone: the end of an earlier removal does not end a server that has come back
+// and been removed again.
+func TestLateGone(t *testing.T) {
+	s := &servers{children: map[string]*actor.PID{"a": actor.NewPID("here", "a")}, removed: map[string]uint64{"a": 2}}
+	s.gone(nil, serverGone{"a", 1}) // it would need its context
+	if s.children["a"] == nil || s.removed["a"] != 2 {
+		t.Errorf("%v %v", s.children, s.removed)
+	}
 }
