@@ -65,13 +65,12 @@ const maxScreened = 4 << 20
 
 // registry is who is up and which tools there are.
 type registry struct {
-	cfg   RegistryConfig
-	views map[string]func(messages.Tool) bool
-	keep  map[string]bool // servers with keep_listed
-	rows  map[messages.Key]serverRow
-	parts map[string]catalogue.Part // by server: its last listing, once there was one
-	// listings are those of servers that have something unapproved.
-	listings map[string]messages.Listing
+	cfg      RegistryConfig
+	views    map[string]func(messages.Tool) bool
+	keep     map[string]bool // servers with keep_listed
+	rows     map[messages.Key]serverRow
+	parts    map[string]catalogue.Part   // by server: its last listing, once there was one
+	listings map[string]messages.Listing // what the parts were built from
 
 	merged  catalogue.Merged
 	known   map[string]bool // servers with a part
@@ -81,17 +80,25 @@ type registry struct {
 func newRegistry(cfg RegistryConfig) *registry {
 	r := &registry{cfg: cfg, views: map[string]func(messages.Tool) bool{}, keep: map[string]bool{},
 		rows: map[messages.Key]serverRow{}, parts: map[string]catalogue.Part{}, listings: map[string]messages.Listing{}}
-	for name, v := range cfg.Config.Views {
-		r.views[name] = catalogue.View{Effects: v.Effects, Tools: v.Tools, Servers: v.Servers}.Admits(policy.MatchAny)
-	}
-	now := time.Now()
-	for _, s := range cfg.Config.Servers {
-		r.keep[s.Name] = s.KeepListed
-		r.rows[s.Key()] = configuredRow(cfg.Config, s, now)
-	}
+	r.configure(cfg.Config)
 	r.merged, r.known = catalogue.Merge(nil), map[string]bool{}
 	r.current = messages.NewCatalogue(1, nil, r.views, r.known)
 	return r
+}
+
+// configure takes what a configuration says beside the rules, which are the gate's.
+func (r *registry) configure(c *config.Config) {
+	r.cfg.Config, r.views, r.keep = c, map[string]func(messages.Tool) bool{}, map[string]bool{}
+	for name, v := range c.Views {
+		r.views[name] = catalogue.View{Effects: v.Effects, Tools: v.Tools, Servers: v.Servers}.Admits(policy.MatchAny)
+	}
+	now := time.Now()
+	for _, s := range c.Servers {
+		r.keep[s.Name] = s.KeepListed
+		if _, known := r.rows[s.Key()]; !known {
+			r.rows[s.Key()] = configuredRow(c, s, now)
+		}
+	}
 }
 
 // Receive implements actor.Actor.
@@ -116,6 +123,8 @@ func (r *registry) Receive(ctx actor.Context) {
 	case messages.ServerGone:
 		r.serverGone(m.Key)
 		r.apply(ctx, true)
+	case Reconfigure:
+		r.reconfigure(ctx, m)
 	case messages.Message:
 		r.cfg.Logger.Error("bug: the registry got a message that is not for it", "type", fmt.Sprintf("%T", m))
 	}
@@ -142,11 +151,7 @@ func (r *registry) listingChanged(server string, listing messages.Listing) (rebu
 	}
 	part := r.part(server, listing)
 	r.pin(&part, definitions(listing))
-	r.parts[server] = part
-	delete(r.listings, server)
-	if slices.ContainsFunc(part.Tools, func(t messages.Tool) bool { return t.Change != messages.Unchanged }) {
-		r.listings[server] = listing
-	}
+	r.parts[server], r.listings[server] = part, listing
 	return true
 }
 
@@ -235,11 +240,16 @@ func (r *registry) apply(ctx actor.Context, rebuild bool) {
 	offered := false
 	if rebuild {
 		before := r.current
-		if r.remerge() {
+		if r.remerge(false) {
 			r.tellRouter(ctx)
 			offered = !catalogue.Offered(before.All(), r.merged.Tools)
 		}
 	}
+	r.tell(offered)
+}
+
+// tell publishes what there is, and the event where clients may see other tools.
+func (r *registry) tell(offered bool) {
 	r.publish()
 	if offered {
 		r.cfg.Emit(messages.Event{Type: messages.EventCatalogue, Version: r.current.Version, Count: len(r.current.Tools())})
@@ -247,8 +257,8 @@ func (r *registry) apply(ctx actor.Context, rebuild bool) {
 }
 
 // remerge builds the catalogue from the parts and makes it the current one if it
-// differs from the one before.
-func (r *registry) remerge() (changed bool) {
+// differs from the one before, or in any case.
+func (r *registry) remerge(anyway bool) (changed bool) {
 	sources := make([]catalogue.Source, 0, len(r.parts))
 	known := make(map[string]bool, len(r.parts))
 	for server, part := range r.parts {
@@ -258,7 +268,7 @@ func (r *registry) remerge() (changed bool) {
 	}
 	before := r.merged
 	r.merged = catalogue.Merge(sources)
-	if maps.Equal(r.known, known) && slices.EqualFunc(before.Tools, r.merged.Tools, catalogue.Same) {
+	if !anyway && maps.Equal(r.known, known) && slices.EqualFunc(before.Tools, r.merged.Tools, catalogue.Same) {
 		return false
 	}
 	r.known = known

@@ -84,13 +84,16 @@ func byName(c *Config) map[string]*Server {
 }
 
 // processFields begin the paths of what makes a process or connection what it is.
-var processFields = []string{"type", "command", "args", "env", "inherit_env", "cwd", "url", "headers", "state"}
+var processFields = []string{"type", "command", "args", "env", "inherit_env", "cwd", "url", "headers", "state", "health"}
+
+// processLimits are those limits that a process or connection is begun with.
+var processLimits = []string{"limits.frame_bytes", "limits.tools", "limits.pages", "limits.nofile", "limits.memory", "limits.pids"}
 
 func diffServer(was, is *Server) ServerChange {
 	c := ServerChange{Server: is.Name, Changes: compare(serverValues(was), serverValues(is))}
 	for _, x := range c.Changes {
 		first := x.Path[:strings.IndexAny(x.Path+".", ".[")]
-		c.Process = c.Process || slices.Contains(processFields, first)
+		c.Process = c.Process || slices.Contains(processFields, first) || slices.Contains(processLimits, x.Path)
 	}
 	return c
 }

@@ -199,6 +199,13 @@ type Answered struct {
 // again before it is sent.
 type PolicyChanged struct{}
 
+// PatienceChanged brings other bounds for calls to come: how long one waits for a
+// server's first list, and how many one client may have waiting (0 = the default).
+type PatienceChanged struct {
+	ListWait    time.Duration
+	ClientQueue int
+}
+
 // CatalogueChanged brings the registry's newest snapshot.
 type CatalogueChanged struct{ Catalogue *Catalogue }
 
@@ -400,6 +407,7 @@ func (Answered) message()           {}
 func (TakeGrants) message()         {}
 func (RestoreGrants) message()      {}
 func (PolicyChanged) message()      {}
+func (PatienceChanged) message()    {}
 func (PinsChanged) message()        {}
 func (CatalogueChanged) message()   {}
 func (DrainServer) message()        {}

@@ -11,7 +11,7 @@
 //	worker ───────CallDone, CallProgress──────► router
 //	journal ──────Recorded, PriorFound (by the router's own hand)──► router
 //	asker ────────Answered (by the router's own hand)───────────► router
-//	Bridge ───────QueryApprovals, DecideApproval, PolicyChanged ► router
+//	Bridge ───────QueryApprovals, DecideApproval, PolicyChanged, PatienceChanged ► router
 //	Bridge ───────PinsChanged─────────────────► registry
 //	Bridge ───────FenceAtStart────────────────► router
 //	router ───────Execute, CancelExec─────────► session

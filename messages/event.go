@@ -31,8 +31,10 @@ const (
 	EventLaneReleased    EventType = "lane_released"     // CallID, Reason
 	EventPossibleOverlap EventType = "possible_overlap"  // CallID, Generation, Reason: an HTTP lane was released without proof
 	EventDraining        EventType = "bridge_draining"
-	EventOwnership       EventType = "ownership" // State = guardian running, guardian down, rung …; Reason: who looks after processes has changed
-	EventGap             EventType = "gap"       // Count events were dropped for this subscriber
+	EventOwnership       EventType = "ownership"      // State = guardian running, guardian down, rung …; Reason: who looks after processes has changed
+	EventReloaded        EventType = "reloaded"       // Message: another configuration is in force
+	EventReloadRefused   EventType = "reload_refused" // Message: the one before goes on
+	EventGap             EventType = "gap"            // Count events were dropped for this subscriber
 )
 
 // What a person was asked, and said. Reason is the approval's id.

@@ -31,11 +31,12 @@ import (
 // messages.Backend, and all of its methods may be called from any goroutine,
 // callbacks of its own included.
 type Bridge struct {
-	cfg     *config.Config
+	cfg     atomic.Pointer[config.Config] // the newest one
+	given   options                       // what Open was told
 	runID   string
 	version string
 	began   time.Time
-	wait    time.Duration // list_wait, or what WithStartupWait says
+	wait    atomic.Int64 // list_wait, or what WithStartupWait says
 	log     *slog.Logger
 
 	system  *actor.ActorSystem
@@ -54,11 +55,13 @@ type Bridge struct {
 
 	journaling journaling
 	results    *results.Store
-	limits     map[string]int64 // result_bytes by server
+	limits     atomic.Pointer[map[string]int64] // result_bytes by server
 	consent    *consent.Store
 
 	shownConfig    atomic.Pointer[config.Config] // cfg with the servers that were approved since
-	refusedServers nameSet                       // of projects, that a person said no to
+	refusedServers nameSet                       // ids of entries of projects that a person said no to
+	turn           chan struct{}                 // capacity one: held by who changes the configuration
+	refused        atomic.Pointer[refusedReload] // the last reload, where it did not happen
 
 	url         atomic.Pointer[string]
 	snapshot    atomic.Pointer[messages.Snapshot]
@@ -142,17 +145,17 @@ func Open(ctx context.Context, cfg *config.Config, opts ...Option) (*Bridge, err
 		o.handler = slog.DiscardHandler
 	}
 	b := &Bridge{
-		cfg: cfg, runID: newRunID(), version: o.version, began: time.Now(), wait: cfg.ListWait, log: slog.New(o.handler),
+		given: o, turn: make(chan struct{}, 1), runID: newRunID(), version: o.version, began: time.Now(), log: slog.New(o.handler),
 		gate: actors.NewGate(cfg), hub: newHub(), logs: newLogbook(), ends: &ends{proven: map[string]bool{}}, published: make(chan struct{}), down: make(chan struct{}),
 		closing: closing{hurry: make(chan struct{}), done: make(chan struct{})},
 	}
+	b.cfg.Store(cfg)
+	b.wait.Store(int64(cfg.ListWait))
 	if o.startupWait != nil {
-		b.wait = *o.startupWait
+		b.wait.Store(int64(*o.startupWait))
 	}
-	b.results, b.limits = results.NewStore(o.stateDir), map[string]int64{}
-	for _, s := range cfg.Servers {
-		b.limits[s.Name] = s.Limits.ResultBytes
-	}
+	b.results = results.NewStore(o.stateDir)
+	b.noteLimits(cfg)
 	for _, f := range o.hooks {
 		b.hub.subscribe(f)
 	}
@@ -167,13 +170,12 @@ func Open(ctx context.Context, cfg *config.Config, opts ...Option) (*Bridge, err
 	b.journaling.complete()
 	b.openConsent(o.stateDir)
 	b.url.Store(&o.url)
-	b.snapshot.Store(&messages.Snapshot{Catalogue: messages.NewCatalogue(0, nil, nil, nil), Issues: b.cfg.Issues})
+	b.snapshot.Store(&messages.Snapshot{Catalogue: messages.NewCatalogue(0, nil, nil, nil), Issues: cfg.Issues})
 	if err := b.start(ctx, o); err != nil {
 		return nil, err
 	}
 	o.gateway.Version = cmp.Or(o.gateway.Version, o.version)
-	o.gateway.Discovery = cmp.Or(o.gateway.Discovery, cfg.Discovery)
-	o.gateway.AskClient = o.gateway.AskClient || b.cfg.AskVia == "client"
+	o.gateway.Discovery, o.gateway.AskClient = b.discovery(cfg)
 	b.gateway = gateway.New(b, o.gateway)
 	if o.startupWait != nil {
 		b.waitListed(ctx, "", true)
@@ -218,7 +220,7 @@ func newRunID() string {
 func (b *Bridge) start(ctx context.Context, o options) error {
 	b.spawner, b.fast = upstream.NewOwningSpawner(b.owner), newOwnGoroutine()
 	b.starts, b.defs = newStartMemory(o.stateDir, b.log), openDefinitions(o.stateDir, b.log)
-	known, damaged := b.recall()
+	known := b.recall()
 	dial := o.dial
 	if dial == nil {
 		dial = upstream.Dial
@@ -227,8 +229,8 @@ func (b *Bridge) start(ctx context.Context, o options) error {
 	up, began := make(chan actors.Refs, 1), make(chan struct{})
 	r := &root{
 		shared: &shared{
-			cfg: b.cfg, runID: b.runID, version: o.version, stateDir: o.stateDir, dial: dial, spawner: b.spawner,
-			starts: b.starts, defs: b.defs, known: known, damaged: damaged, ends: b.ends, emit: b.hub.emit, logs: b.logs, log: b.log, nextGen: func() uint64 { return gen.Add(1) },
+			cfg: &b.cfg, runID: b.runID, version: o.version, stateDir: o.stateDir, dial: dial, spawner: b.spawner,
+			starts: b.starts, defs: b.defs, known: known, ends: b.ends, emit: b.hub.emit, logs: b.logs, log: b.log, nextGen: func() uint64 { return gen.Add(1) },
 		},
 		gate: b.gate, journaling: &b.journaling, consent: b.consent, approver: o.approver, publish: b.publish, fast: b.fast, servers: &atomic.Pointer[actor.PID]{},
 		up: up, began: began, down: b.down,
@@ -255,22 +257,21 @@ func (b *Bridge) start(ctx context.Context, o options) error {
 }
 
 // recall reads what servers listed in earlier runs.
-func (b *Bridge) recall() (known map[string]stored, damaged map[string]messages.Issue) {
-	known, damaged = map[string]stored{}, map[string]messages.Issue{}
-	for _, s := range b.cfg.Servers {
-		if s.Err != nil || !s.Enabled || s.Connect == config.ConnectDisabled || s.Blocked != "" || !b.cfg.Enabled {
-			continue
-		}
-		found, issue := b.defs.load(s)
-		if found != nil {
-			known[s.Name] = *found
-		}
-		if issue != nil {
-			damaged[s.Name] = *issue
-		}
+func (b *Bridge) recall() map[string]known {
+	cfg, out := b.cfg.Load(), map[string]known{}
+	for _, s := range cfg.Servers {
+		out[s.Name] = b.recallOne(cfg, s)
 	}
-	b.defs.prune(b.cfg.Servers, time.Now())
-	return known, damaged
+	b.defs.prune(cfg.Servers, time.Now())
+	return out
+}
+
+// recallOne reads what a server listed in an earlier run, if it is to be started.
+func (b *Bridge) recallOne(cfg *config.Config, s config.Server) (k known) {
+	if s.Startable() && cfg.Enabled {
+		k.stored, k.issue = b.defs.load(s)
+	}
+	return k
 }
 
 // abandon undoes a start that the caller no longer wants.

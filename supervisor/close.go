@@ -65,7 +65,7 @@ func (b *Bridge) Drain(ctx context.Context) error {
 // drainTime is the longest timeouts.drain of the servers.
 func (b *Bridge) drainTime() time.Duration {
 	d := time.Duration(-1)
-	for _, s := range b.cfg.Servers {
+	for _, s := range b.cfg.Load().Servers {
 		d = max(d, s.Timeouts.Drain)
 	}
 	if d < 0 {
@@ -138,7 +138,7 @@ func (b *Bridge) stopServers() {
 
 // leftovers names the servers that may have left something behind.
 func (b *Bridge) leftovers() error {
-	names := b.ends.left(b.cfg.Servers)
+	names := b.ends.left(b.cfg.Load().Servers)
 	if len(names) == 0 {
 		return nil
 	}

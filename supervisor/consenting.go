@@ -24,8 +24,9 @@ func (b *Bridge) openConsent(stateDir string) {
 		dir = filepath.Join(stateDir, consentDir)
 	}
 	b.consent = consent.Open(dir, b.log)
-	admitApproved(b.cfg, b.consent)
-	b.shownConfig.Store(b.cfg)
+	cfg := b.cfg.Load()
+	admitApproved(cfg, b.consent)
+	b.shownConfig.Store(cfg)
 }
 
 // entryOf is a blocked server's entry as the store knows it.
@@ -43,6 +44,16 @@ func admitApproved(cfg *config.Config, store *consent.Store) {
 		}
 	}
 	cfg.Issues = slices.DeleteFunc(slices.Clone(cfg.Issues), config.AwaitsApproval)
+}
+
+// Admit returns a configuration as this bridge would run it: servers of a project that a
+// person has approved are resolved. It keeps the issues, and changes nothing in cfg.
+func (b *Bridge) Admit(cfg *config.Config) *config.Config {
+	c := *cfg
+	c.Servers = slices.Clone(cfg.Servers)
+	admitApproved(&c, b.consent)
+	c.Issues = cfg.Issues
+	return &c
 }
 
 // Approvals lists what waits for a person: servers of the project, definitions, calls.
@@ -74,9 +85,9 @@ func definitionRow(c messages.DefinitionChange) messages.Approval {
 // blocked are the servers of the project that wait for a person.
 func (b *Bridge) blocked() (out []config.Server) {
 	snap := b.snapshot.Load()
-	for _, s := range b.cfg.Servers {
+	for _, s := range b.cfg.Load().Servers {
 		i := slices.IndexFunc(snap.Servers, func(v messages.ServerStatus) bool { return v.Name == s.Name })
-		if s.Approval != nil && i >= 0 && snap.Servers[i].State == messages.StateBlocked && snap.Servers[i].Reason != reasonAuth && !b.refusedServers.has(s.Name) {
+		if s.Approval != nil && i >= 0 && snap.Servers[i].State == messages.StateBlocked && snap.Servers[i].Reason != reasonAuth && !b.refusedServers.has(b.consent.ID(entryOf(s))) {
 			out = append(out, s)
 		}
 	}
@@ -100,10 +111,8 @@ func (b *Bridge) Deny(ctx context.Context, id string) (messages.Approval, error)
 }
 
 func (b *Bridge) decide(ctx context.Context, id string, yes bool) (messages.Approval, error) {
-	for _, s := range b.blocked() {
-		if b.consent.ID(entryOf(s)) == id {
-			return b.decideServer(ctx, s, id, yes)
-		}
+	if row, found, err := b.decideBlocked(ctx, id, yes); found || err != nil {
+		return row, err
 	}
 	if c, ok := b.consent.Pins().Decide(id, yes, time.Now()); ok {
 		b.log.Info("a definition was judged", "server", c.Server, "tool", c.After.Tool, "approved", yes, "digest", c.After.Digest)
@@ -127,12 +136,28 @@ func (b *Bridge) decide(ctx context.Context, id string, yes bool) (messages.Appr
 	}
 }
 
+// decideBlocked judges a project's server, if that is what waits under the id. No reload
+// comes between the look and the deed.
+func (b *Bridge) decideBlocked(ctx context.Context, id string, yes bool) (row messages.Approval, found bool, err error) {
+	if err := b.takeTurn(ctx); err != nil {
+		return row, false, err
+	}
+	defer b.endTurn()
+	for _, s := range b.blocked() {
+		if b.consent.ID(entryOf(s)) == id {
+			row, err = b.decideServer(ctx, s, id, yes)
+			return row, true, err
+		}
+	}
+	return row, false, nil
+}
+
 // decideServer lets a project's server run, or leaves it blocked.
 func (b *Bridge) decideServer(ctx context.Context, s config.Server, id string, yes bool) (messages.Approval, error) {
 	row := messages.Approval{ID: id, Kind: messages.ApproveServer, Server: s.Name, Entry: s.Approval.Shown, References: s.Approval.References, Source: s.Source}
 	b.log.Info("a project's server was judged", "server", s.Name, "approved", yes)
 	if !yes {
-		b.refusedServers.add(s.Name)
+		b.refusedServers.add(id)
 		return row, nil
 	}
 	b.consent.Approve(entryOf(s), time.Now())

@@ -11,7 +11,7 @@ import (
 // shorten cuts a result that is larger than its server's limits.result_bytes, and keeps
 // the whole for its client (requirement D7).
 func (b *Bridge) shorten(out messages.Outcome, call messages.CallTool) messages.Outcome {
-	limit := b.limits[out.Server]
+	limit := (*b.limits.Load())[out.Server]
 	if limit <= 0 || int64(len(out.Result)) <= limit && int64(len(out.RPCError)) <= limit {
 		return out
 	}

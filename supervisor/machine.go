@@ -37,6 +37,7 @@ const (
 	goalDecide goal = iota // it was not asked to end: the restart policy decides
 	goalStop               // stay down
 	goalStart              // begin the next generation (restart, recycle, start during a stop)
+	goalReload             // do what the entry says that has come meanwhile
 )
 
 // machine is the life cycle of one server (semantics section 3; the diagram stands
@@ -69,6 +70,9 @@ type machine struct {
 	treeAlive bool   // the last tree was not proven dead
 	wasReady  bool   // the live session has been ready
 	closing   bool
+	next      *evReload // the entry that counts once the live session is down
+	leaving   bool      // gone from the configuration
+	removal   uint64    // which removal that was
 	schedule  time.Time // an early try: when the one that it stands for was due
 
 	token  uint64
@@ -130,6 +134,10 @@ func (m *machine) step(now time.Time, random float64, e event) []command {
 		m.do(cmdAnswer{m.operate(now, e.Verb)})
 	case evApproved:
 		m.approved(now, e.cfg)
+	case evReload:
+		m.reload(now, e)
+	case evRemove:
+		m.remove(now, e.removal)
 	case evStopAll:
 		m.stopAll(now, e.Ladder)
 	}
@@ -173,7 +181,7 @@ func (m *machine) enter(now time.Time, s messages.State, reason string, retry ti
 
 // boot is the first event: what the configuration says decides.
 func (m *machine) boot(now time.Time) {
-	m.do(cmdRouter{messages.ServerConfigured{Key: m.key(), Limits: serverLimits(m.cfg)}})
+	m.configure()
 	switch {
 	case m.cfg.Err != nil:
 		m.row.Issues = []messages.Issue{*m.cfg.Err}
@@ -322,6 +330,7 @@ func (m *machine) down(now time.Time, random float64, e evDown) {
 	m.do(cmdEmit{m.about(messages.Event{Type: messages.EventServerExited, Reason: exit.Reason, Stage: exit.Stage})})
 	asked := m.stopping && !m.overdue
 	m.stopping, m.lost = false, false
+	m.adoptNext()
 
 	switch {
 	case exit.TreeAlive:
@@ -334,6 +343,10 @@ func (m *machine) down(now time.Time, random float64, e evDown) {
 	case m.closing:
 		m.enter(now, messages.StateStopped, "the bridge closes", time.Time{})
 		m.do(cmdOver{})
+	case m.leaving:
+		m.leave(now)
+	case m.goal == goalReload, !m.meant():
+		m.boot(now)
 	case m.goal == goalStop:
 		m.say("stopped: generation %d", m.gen)
 		m.enter(now, messages.StateStopped, m.goalWhy, time.Time{})

@@ -48,7 +48,11 @@ func TestMachineModel(t *testing.T) {
 func randomMove(t *rapid.T, w *world) error {
 	exits := []messages.Exit{crash("x"), crash("y"), crash("z"), {Reason: "exit status 0", Clean: true}, {Reason: "gone", Permanent: true}, {Reason: "401", Blocked: true}, {Reason: "alive", TreeAlive: true}}
 	verbs := []messages.Verb{messages.VerbStart, messages.VerbStop, messages.VerbRestart, messages.VerbReset, messages.VerbDrain}
-	switch rapid.IntRange(0, 15).Draw(t, "move") {
+	switch rapid.IntRange(0, 17).Draw(t, "move") {
+	case 16:
+		return w.send(randomReload(t))
+	case 17:
+		return w.send(evRemove{w.gens})
 	case 15:
 		return w.send(evApproved{testServer()})
 	case 0, 1:
@@ -157,4 +161,17 @@ func TestMachineStopStartTimerRaces(t *testing.T) {
 	if races < 10000 && !testing.Short() {
 		t.Errorf("only %d races", races)
 	}
+}
+
+// randomReload is another entry of the server, or the same one.
+func randomReload(t *rapid.T) evReload {
+	cfg := testServer()
+	e := evReload{process: rapid.Bool().Draw(t, "process"), off: rapid.IntRange(0, 5).Draw(t, "off") == 0}
+	cfg.Connect = rapid.SampledFrom([]config.Connect{config.ConnectStartup, config.ConnectStartup, config.ConnectLazy, config.ConnectDisabled}).Draw(t, "connect")
+	cfg.Restart.Burst = rapid.SampledFrom([]int{0, 1, 5}).Draw(t, "burst")
+	if rapid.IntRange(0, 4).Draw(t, "blocked") == 0 {
+		cfg.Blocked = "approval"
+	}
+	e.cfg = cfg
+	return e
 }

@@ -28,6 +28,9 @@ func (m *machine) operate(now time.Time, verb messages.Verb) error {
 	if m.closing {
 		return errClosing
 	}
+	if m.leaving && (verb == messages.VerbStart || verb == messages.VerbRestart || verb == messages.VerbReset && !m.treeAlive) {
+		return fmt.Errorf("%s was removed from the configuration, and goes once its calls are over", m.cfg.Name)
+	}
 	switch verb {
 	case messages.VerbStop:
 		m.stop(now, "stopped by the operator")
@@ -58,9 +61,9 @@ func (m *machine) unstartable(verb messages.Verb) error {
 	name := m.cfg.Name
 	switch {
 	case m.state == messages.StateConfigError:
-		return fmt.Errorf("%s cannot be started: its configuration is broken: %s; correct it (see `bridgectl config check`) and start the bridge again", name, m.reason)
+		return fmt.Errorf("%s cannot be started: its configuration is broken: %s; correct it (see `bridgectl config check`), then `bridgectl reload`", name, m.reason)
 	case m.state == messages.StateDisabled:
-		return fmt.Errorf("%s is disabled (%s%s); change that in the configuration and start the bridge again", name, m.reason, in(m.cfg.Source))
+		return fmt.Errorf("%s is disabled (%s%s); change that in the configuration, then `bridgectl reload`", name, m.reason, in(m.cfg.Source))
 	case m.state == messages.StateBlocked && m.reason != reasonAuth:
 		return fmt.Errorf("%s waits for %s: it comes from the workspace%s, which is not trusted; `bridgectl approvals` shows the entry and its id, `bridgectl approve ID` lets it run (or start the bridge with --trust-project)", name, m.reason, in(m.cfg.Source))
 	case verb == messages.VerbReset:
@@ -135,7 +138,14 @@ func (m *machine) reset(now time.Time) error {
 		m.state == messages.StateBlocked, m.state == messages.StateStopped && m.treeAlive:
 		m.pol.forget()
 		m.treeAlive = false
-		m.begin(now, "reset by the operator")
+		switch {
+		case m.leaving:
+			m.leave(now)
+		case !m.meant():
+			m.boot(now)
+		default:
+			m.begin(now, "reset by the operator")
+		}
 		return nil
 	case m.state == messages.StateStopped, m.state == messages.StateIdle:
 		return fmt.Errorf("%s is %s, not quarantined: `bridgectl start %s` starts it", m.cfg.Name, m.state, m.cfg.Name)

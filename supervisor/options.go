@@ -27,6 +27,7 @@ type options struct {
 	journaling  journaling
 	ownership   own.Options
 	approver    messages.Asker
+	issues      []messages.Issue
 }
 
 // WithStartupWait makes Open wait until every server that is started at once has
@@ -50,6 +51,11 @@ func WithStateDir(dir string) Option { return func(o *options) { o.stateDir = di
 // leaves the call to the queue. While f thinks, `bridgectl approve` may answer too.
 func WithApprover(f func(ctx context.Context, a messages.Approval) (bool, error)) Option {
 	return func(o *options) { o.approver = f }
+}
+
+// WithIssues are problems of the host's own that Status shows for the life of the bridge.
+func WithIssues(issues ...messages.Issue) Option {
+	return func(o *options) { o.issues = append(o.issues, issues...) }
 }
 
 // WithVersion is the version that the bridge gives to servers and clients.

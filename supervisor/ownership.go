@@ -21,7 +21,8 @@ func (b *Bridge) openOwner(o options) error {
 	want.Notice = func(state, reason string) {
 		b.hub.emit(messages.Event{Type: messages.EventOwnership, State: state, Reason: reason})
 	}
-	for _, s := range b.cfg.Servers {
+	cfg := b.cfg.Load()
+	for _, s := range cfg.Servers {
 		l := upstream.Limits(s)
 		want.Wanted = own.Limits{NoFile: max(want.Wanted.NoFile, l.NoFile), Memory: max(want.Wanted.Memory, l.Memory), PIDs: max(want.Wanted.PIDs, l.PIDs)}
 	}
@@ -29,21 +30,10 @@ func (b *Bridge) openOwner(o options) error {
 	if b.owner, err = own.Open(want); err != nil {
 		return err
 	}
-	for i := range b.cfg.Servers {
-		b.checkLimits(&b.cfg.Servers[i])
+	for i := range cfg.Servers {
+		b.checkLimits(cfg, &cfg.Servers[i])
 	}
 	return nil
-}
-
-func (b *Bridge) checkLimits(s *config.Server) {
-	if s.Err != nil || s.Remote() {
-		return
-	}
-	if err := b.owner.Check(upstream.Limits(*s)); err != nil {
-		s.Err = &messages.Issue{Path: "mcp_servers." + s.Name + ".limits", Stage: messages.StageConfig,
-			Severity: messages.SeverityError, Server: s.Name, Message: err.Error()}
-		b.cfg.Issues = append(b.cfg.Issues[:len(b.cfg.Issues):len(b.cfg.Issues)], *s.Err)
-	}
 }
 
 // ownership fills in how a server's processes are held.

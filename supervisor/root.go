@@ -51,19 +51,20 @@ func (r *root) Receive(c actor.Context) {
 // started spawns router, registry and servers. Each has one name for the life of the
 // bridge and is never spawned again under it.
 func (r *root) started(c actor.Context) {
+	cfg := r.cfg.Load()
 	r.refs.Router = r.spawn(c, "router", actors.NewRouter(actors.RouterConfig{
-		Gate: r.gate, Emit: r.emit, Logger: r.log, ListWait: r.cfg.ListWait, ClientQueue: r.cfg.Clients.Queue, Servers: r.servers.Load,
+		Gate: r.gate, Emit: r.emit, Logger: r.log, ListWait: cfg.ListWait, ClientQueue: cfg.Clients.Queue, Servers: r.servers.Load,
 		Journal: r.journaling.journal, RunID: r.runID, Digest: r.journaling.digest,
 		Approver: r.approver,
 	}), actor.WithDispatcher(r.fast))
 	if grants := r.consent.TakeGrants(time.Now()); len(grants) > 0 {
 		c.Send(r.refs.Router, messages.RestoreGrants{Grants: grants})
 	}
-	for _, f := range r.journaling.fences(r.cfg, r.gate, time.Now()) { // before any server can take a call
+	for _, f := range r.journaling.fences(cfg, r.gate, time.Now()) { // before any server can take a call
 		c.Send(r.refs.Router, f)
 	}
 	r.refs.Registry = r.spawn(c, "registry", actors.NewRegistry(actors.RegistryConfig{
-		Config: r.cfg, Publish: r.publish, Emit: r.emit, Router: r.refs.Router, Logger: r.log, Gate: r.gate,
+		Config: cfg, Publish: r.publish, Emit: r.emit, Router: r.refs.Router, Logger: r.log, Gate: r.gate,
 		Pins: r.consent.Pins(),
 	}), actor.WithReceiverMiddleware(r.stacks))
 	r.refs.Servers = r.spawn(c, "servers", newServers(r.shared, r.refs, r.began))

@@ -7,8 +7,10 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -22,7 +24,7 @@ import (
 
 // shared is what every actor of one bridge's tree is built with.
 type shared struct {
-	cfg      *config.Config
+	cfg      *atomic.Pointer[config.Config] // the newest one
 	runID    string
 	version  string
 	stateDir string
@@ -30,8 +32,7 @@ type shared struct {
 	spawner  *upstream.Spawner
 	starts   *startMemory
 	defs     *definitions
-	known    map[string]stored         // by server: of an earlier run
-	damaged  map[string]messages.Issue // by server: what could not be read of it
+	known    map[string]known // by server: what the start found of earlier runs
 	emit     actors.Emit
 	logs     *logbook
 	log      *slog.Logger
@@ -51,15 +52,27 @@ func (e *ends) note(server string, proven bool) {
 	e.proven[server] = proven
 }
 
+func (e *ends) forget(server string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.proven, server)
+}
+
 // left names the servers that are not proven to have ended.
 func (e *ends) left(servers []config.Server) (names []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, s := range servers {
-		if !e.proven[s.Name] {
+		if _, heard := e.proven[s.Name]; !heard {
 			names = append(names, s.Name)
 		}
 	}
+	for name, proven := range e.proven { // also those that a reload has removed
+		if !proven {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
 	return names
 }
 
@@ -83,15 +96,18 @@ type server struct {
 	reply     chan<- error            // of the Operate that is being handled
 }
 
-func newServer(sh *shared, cfg config.Server, refs actors.Refs) *actor.Props {
+// known is what earlier runs left of a server.
+type known struct {
+	stored *stored
+	issue  *messages.Issue // of what could not be read
+}
+
+func newServer(sh *shared, cfg config.Server, off bool, k known, refs actors.Refs) *actor.Props {
 	return actor.PropsFromProducer(func() actor.Actor {
 		m := newMachine(cfg, sh.nextGen)
-		m.bridgeOff = !sh.cfg.Enabled
-		if s, ok := sh.known[cfg.Name]; ok {
-			m.stored = &s
-		}
-		if i, ok := sh.damaged[cfg.Name]; ok {
-			m.row.Issues = []messages.Issue{i}
+		m.bridgeOff, m.stored = off, k.stored
+		if k.issue != nil {
+			m.row.Issues = []messages.Issue{*k.issue}
 		}
 		return &server{
 			shared: sh, cfg: cfg, refs: refs, m: m, rng: seeded(sh.runID, cfg.Name),
@@ -117,6 +133,17 @@ type (
 	sessionGone struct{ gen uint64 }
 	// serverOver says that a server is down for good.
 	serverOver struct{ name string }
+	// serverGone says that nothing is left of a server that was removed.
+	serverGone struct {
+		name    string
+		removal uint64
+	}
+	// reloaded brings a server what a reload means for it; nil for one that begins with
+	// it. done is called once it is taken in.
+	reloaded struct {
+		event event
+		done  func()
+	}
 )
 
 // Receive implements actor.Actor. This is the error kernel: a bug in here is logged
@@ -182,8 +209,18 @@ func (s *server) Receive(c actor.Context) {
 		s.step(c, evOperate{m.Verb})
 	case approvedServer:
 		s.step(c, evApproved{m.cfg})
-		s.cfg = s.m.cfg
 		close(m.done)
+	case reloaded:
+		switch m.event.(type) {
+		case evRemove: // no configuration names it any more, should it be left over
+			s.ends.note(s.cfg.Name, false)
+		case evReload:
+			s.ends.forget(s.cfg.Name)
+		}
+		if m.event != nil {
+			s.step(c, m.event)
+		}
+		m.done()
 	case messages.StopAll:
 		s.step(c, evStopAll{m.Ladder})
 	}
@@ -220,7 +257,9 @@ func (s *server) gone(c actor.Context, gen uint64) {
 
 // step feeds the machine and carries out what it says.
 func (s *server) step(c actor.Context, e event) {
-	for _, cmd := range s.m.step(time.Now(), s.rng.Float64(), e) {
+	commands := s.m.step(time.Now(), s.rng.Float64(), e)
+	s.cfg = s.m.cfg // the entry that counts
+	for _, cmd := range commands {
 		s.carryOut(c, cmd)
 	}
 }
@@ -272,6 +311,9 @@ func (s *server) carryOut(c actor.Context, cmd command) {
 	case cmdOver:
 		s.ends.note(s.cfg.Name, !s.m.treeAlive)
 		c.Send(c.Parent(), serverOver{s.cfg.Name})
+	case cmdGone:
+		s.ends.forget(s.cfg.Name)
+		c.Send(c.Parent(), serverGone{s.cfg.Name, cmd.removal})
 	}
 }
 
@@ -304,7 +346,7 @@ func (s *server) spawn(c actor.Context, gen uint64) {
 	props := actors.NewSession(actors.SessionConfig{
 		Key: s.cfg.Key(), Gen: gen, Dial: s.dial, Router: s.refs.Router, Logger: s.log,
 		Options: upstream.Options{
-			Server: s.cfg, Gen: gen, RunID: s.runID, ClientInfo: s.shared.cfg.ClientInfo, Version: s.version,
+			Server: s.cfg, Gen: gen, RunID: s.runID, ClientInfo: s.shared.cfg.Load().ClientInfo, Version: s.version,
 			StateDir: s.stateDir, Spawner: s.spawner, Logger: s.log, Budget: s.starts.budget(s.cfg), SkipProbe: s.skipProbe,
 			OnStderr: func(line string) { s.logs.add(name, sourceStderr, line) },
 		},

@@ -11,6 +11,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"mcpbridge/actors"
+	"mcpbridge/config"
 	"mcpbridge/internal/planted"
 	"mcpbridge/messages"
 )
@@ -21,8 +22,10 @@ type servers struct {
 	*shared
 	refs     actors.Refs
 	children map[string]*actor.PID
-	unheard  int           // children that have not announced themselves
-	up       chan struct{} // closed when all have
+	removed  map[string]uint64 // by name: the newest removal of servers that are on their way out
+	spawns   uint64            // servers that reloads have added, and removals: each has a number of its own
+	unheard  int               // children that have not announced themselves
+	up       chan struct{}     // closed when all have
 	slots    *limiter
 	timer    *time.Timer
 	running  map[string]bool   // not yet over, once StopAll has come
@@ -34,7 +37,7 @@ type slotTick struct{}
 
 func newServers(sh *shared, refs actors.Refs, up chan struct{}) *actor.Props {
 	return actor.PropsFromProducer(func() actor.Actor {
-		return &servers{shared: sh, refs: refs, children: map[string]*actor.PID{}, up: up, slots: newLimiter()}
+		return &servers{shared: sh, refs: refs, children: map[string]*actor.PID{}, removed: map[string]uint64{}, up: up, slots: newLimiter()}
 	})
 }
 
@@ -54,8 +57,10 @@ func (s *servers) Receive(c actor.Context) {
 			s.timer.Stop()
 		}
 	case announced:
-		if s.unheard--; s.unheard == 0 {
-			close(s.up)
+		if s.unheard > 0 { // later ones are added by a reload, which waits for them itself
+			if s.unheard--; s.unheard == 0 {
+				close(s.up)
+			}
 		}
 	case messages.SlotRequest:
 		s.slots.request(slotID{m.Key, m.Gen})
@@ -77,6 +82,10 @@ func (s *servers) Receive(c actor.Context) {
 		if pid := s.children[m.cfg.Name]; pid != nil {
 			c.Send(pid, m)
 		}
+	case reloadServers:
+		s.reload(c, m)
+	case serverGone:
+		s.gone(c, m)
 	case messages.StopAll:
 		s.stopAll(c, m)
 	case serverOver:
@@ -94,21 +103,29 @@ func (s *servers) HandleFailure(_ *actor.ActorSystem, sup actor.Supervisor, chil
 }
 
 func (s *servers) started(c actor.Context) {
-	s.unheard = len(s.cfg.Servers)
+	cfg := s.cfg.Load()
+	s.unheard = len(cfg.Servers)
 	if s.unheard == 0 {
 		close(s.up)
 		return
 	}
-	for _, cfg := range s.cfg.Servers {
-		// Escaped, so that no server's name can be the path of another's session.
-		pid, err := c.SpawnNamed(newServer(s.shared, cfg, s.refs), url.PathEscape(cfg.Name))
-		if err != nil { // two servers of one name: Open refuses that
-			s.log.Error("bug: a server could not be spawned", "server", cfg.Name, "err", err)
+	for _, srv := range cfg.Servers {
+		if !s.spawn(c, url.PathEscape(srv.Name), srv, !cfg.Enabled, s.known[srv.Name]) {
 			s.unheard--
-			continue
 		}
-		s.children[cfg.Name] = pid
 	}
+}
+
+// spawn starts the supervisor of a server. actorName is escaped, so that no server's name
+// can be the path of another's session.
+func (s *servers) spawn(c actor.Context, actorName string, cfg config.Server, off bool, k known) bool {
+	pid, err := c.SpawnNamed(newServer(s.shared, cfg, off, k, s.refs), actorName)
+	if err != nil { // two servers of one name: Open and Reload refuse that
+		s.log.Error("bug: a server could not be spawned", "server", cfg.Name, "err", err)
+		return false
+	}
+	s.children[cfg.Name] = pid
+	return true
 }
 
 func (s *servers) forward(c actor.Context, key messages.Key, m messages.Message) {

@@ -24,12 +24,12 @@ func (b *Bridge) Status() messages.Status {
 	snap := b.snapshot.Load()
 	st := messages.Status{
 		Bridge: messages.BridgeStatus{
-			PID: os.Getpid(), RunID: b.runID, URL: *b.url.Load(), ConfigHash: b.cfg.Hash, Version: b.version,
+			PID: os.Getpid(), RunID: b.runID, URL: *b.url.Load(), ConfigHash: b.cfg.Load().Hash, Version: b.version,
 			UptimeMS: time.Since(b.began).Milliseconds(), Draining: b.draining.Load(), Counts: snap.Counts,
 			Ownership: b.owner.State(),
 		},
 		Servers: make([]messages.ServerStatus, 0, len(snap.Servers)),
-		Issues:  slices.Concat(snap.Issues, b.journaling.issues(), b.consent.Issues()),
+		Issues:  slices.Concat(snap.Issues, b.journaling.issues(), b.consent.Issues(), b.given.issues, b.reloadIssues()),
 	}
 	for _, s := range snap.Servers {
 		key := messages.Key{Server: s.Name, Instance: s.Instance}
@@ -55,7 +55,7 @@ func (b *Bridge) Status() messages.Status {
 func (b *Bridge) Ready() (bool, []string) {
 	var missing []string
 	snap := b.snapshot.Load()
-	for _, c := range b.cfg.Servers {
+	for _, c := range b.cfg.Load().Servers {
 		if !c.Required {
 			continue
 		}
@@ -77,7 +77,7 @@ func (b *Bridge) WaitListed(ctx context.Context, server string) { b.waitListed(c
 
 // waitListed is WaitListed, and with all it waits for servers that are known, too.
 func (b *Bridge) waitListed(ctx context.Context, server string, all bool) {
-	if b.wait <= 0 {
+	if b.wait.Load() <= 0 {
 		return
 	}
 	woken := map[string]time.Time{}
@@ -123,7 +123,7 @@ func (b *Bridge) unlisted(server string, all bool, woken map[string]time.Time) (
 			if !all && snap.Catalogue.Knows(s.Name) {
 				continue
 			}
-			patience = max(patience, b.wait-time.Since(s.Since))
+			patience = max(patience, time.Duration(b.wait.Load())-time.Since(s.Since))
 		case messages.StateIdle:
 			if snap.Catalogue.Knows(s.Name) {
 				continue
@@ -134,7 +134,7 @@ func (b *Bridge) unlisted(server string, all bool, woken map[string]time.Time) (
 				woken[s.Name] = at
 				b.send(b.refs.Servers, messages.WakeServer{Key: messages.Key{Server: s.Name, Instance: s.Instance}})
 			}
-			patience = max(patience, b.wait-time.Since(at))
+			patience = max(patience, time.Duration(b.wait.Load())-time.Since(at))
 		}
 	}
 	return patience

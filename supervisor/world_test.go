@@ -30,6 +30,7 @@ type world struct {
 	answered bool
 	over     int
 	closing  bool
+	removed  bool // before the event at hand
 	said     []string
 }
 
@@ -48,6 +49,7 @@ func newWorld(cfg config.Server) *world {
 func (w *world) send(e event) error {
 	before := w.m.state
 	treeAlive := w.m.treeAlive
+	w.removed = w.m.leaving
 	w.answered = false
 	if _, ok := e.(evStopAll); ok {
 		w.closing = true
@@ -82,6 +84,10 @@ func (w *world) carryOut(c command) error {
 			return fmt.Errorf("generation %d spawned while %d lives", c.Gen, w.session)
 		case w.closing:
 			return fmt.Errorf("spawned while the bridge closes")
+		case w.m.leaving:
+			return fmt.Errorf("spawned though it was removed")
+		case !w.m.meant():
+			return fmt.Errorf("spawned though its entry does not let it run")
 		case len(w.spawned) > 0 && c.Gen <= w.spawned[len(w.spawned)-1]:
 			return fmt.Errorf("generation %d after %v", c.Gen, w.spawned)
 		case w.m.state != messages.StateStarting:
@@ -141,6 +147,18 @@ func (w *world) left(before messages.State, treeAlive bool, e event) error {
 	op, operated := e.(evOperate)
 	_, stopAll := e.(evStopAll)
 	timer, isTimer := e.(evTimer)
+	switch e := e.(type) {
+	case evRemove:
+		return nil
+	case evReload:
+		if treeAlive && w.m.state == messages.StateStarting {
+			return fmt.Errorf("a reload started a server whose last tree was not proven dead")
+		}
+		if before == messages.StateStopped && w.m.state == messages.StateStarting && !w.removed {
+			return fmt.Errorf("a reload started what an operator had stopped: %+v", e)
+		}
+		return nil
+	}
 	ok := true
 	switch before {
 	case messages.StateDisabled, messages.StateConfigError:

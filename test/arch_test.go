@@ -76,6 +76,7 @@ var dependencies = []struct {
 	{"github.com/google/jsonschema-go", []string{"actors/internal/policy", "config"}, "schemas are hostile input: one screened door"},
 	{"github.com/cenkalti/backoff/v4", []string{"supervisor"}, "one restart policy, in supervisor/restart.go"},
 	{"gopkg.in/yaml.v3", []string{"config"}, "files are decoded in one place"},
+	{"github.com/fsnotify/fsnotify", []string{"supervisor/daemon"}, "whoever owns the process decides when files are read again"},
 	{"github.com/tailscale/hujson", []string{"config"}, "files are decoded in one place"},
 	{"github.com/pelletier/go-toml/v2", []string{"config"}, "files are decoded in one place"},
 	{"github.com/spf13/cobra", []string{"cmd/bridgectl"}, "the command line is the outermost shell"},

@@ -16,7 +16,7 @@ func (a *app) configDiffCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff [OLD NEW]",
 		Short: "Show what the files say now and the running bridge does not do yet",
-		Long: `Show what a start with the configuration files as they are now would change in the
+		Long: `Show what "bridgectl reload" with the configuration files as they are now would change in the
 running bridge: servers added (+), removed (-) and changed (~), and every value. Secrets
 are never shown; that one has changed is. With OLD and NEW two files are compared, and no
 bridge is needed.

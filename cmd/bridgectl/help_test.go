@@ -44,7 +44,7 @@ func TestEveryVerbExplainsItself(t *testing.T) {
 
 // TestVerbs keeps the list of verbs that people see from changing by accident.
 func TestVerbs(t *testing.T) {
-	want := "approvals approve call calls cancel completion config demo-server deny doctor drain events help logs man reset restart result start status stdio stop supervise tools version wait"
+	want := "approvals approve call calls cancel completion config demo-server deny doctor drain events help logs man reload reset restart result start status stdio stop supervise tools version wait"
 	var got []string
 	for _, c := range quiet().root().Commands() {
 		if !c.Hidden {

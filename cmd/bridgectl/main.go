@@ -162,7 +162,7 @@ in the state directory.
 	add("run", a.superviseCmd(), a.stdioCmd(), a.demoServerCmd())
 	add("use", a.statusCmd(), a.toolsCmd(), a.callCmd(), a.resultCmd(), a.callsCmd(), a.cancelCmd(), a.logsCmd(), a.eventsCmd())
 	add("operate", a.operateCmds()...)
-	add("operate", a.waitCmd(), a.approvalsCmd())
+	add("operate", a.reloadCmd(), a.waitCmd(), a.approvalsCmd())
 	add("operate", a.judgeCmds()...)
 	root.AddCommand(a.guardCmd())
 	add("setup", a.configCmd(), a.doctorCmd(), a.versionCmd(), a.manCmd())

@@ -295,7 +295,7 @@ func (p printer) started(plan daemon.Plan, version string, o superviseHints) {
 	if len(plan.Config.Servers) == 0 {
 		p.line("no server is configured: `bridgectl config init -w` writes a starter file, `bridgectl supervise --demo` tries a built-in server")
 	} else if broken == len(plan.Config.Servers) {
-		p.line("no server can run: correct the above, then start the bridge again")
+		p.line("no server can run: correct the above, then `bridgectl reload`")
 	}
 	p.line("mcpbridge %s serves, pid %d", version, os.Getpid())
 	p.table([][]string{

@@ -22,10 +22,16 @@ func (a *app) superviseCmd() *cobra.Command {
 		Long: `Run the bridge in the foreground: start the configured servers, keep them running,
 and serve their tools at one MCP endpoint.
 
-Configuration is read once, from --config alone, or from two layers: the workspace's
+Configuration is read from --config alone, or from two layers: the workspace's
 .mcpbridge/config.yaml, and the user's config.yaml in $XDG_CONFIG_HOME/mcpbridge (else
 ~/.config/mcpbridge).
 A broken server, or a broken layer, costs that server or layer only and is reported.
+
+SIGHUP and "bridgectl reload" apply the configuration again; with --watch, so does every
+change of its files, also of those that do not exist yet. Servers whose entries are the
+same go on untouched. A configuration with an error then changes nothing, and "status"
+says so. listen, auth, tls, allowed_hosts, allowed_origins, log and journal are read at
+the start alone.
 
 The endpoint serves before the servers are ready. SIGTERM and SIGINT drain: calls in
 flight get their time (timeouts.drain), then every process is ended; a second signal
@@ -47,6 +53,7 @@ directory, the port in use, …) · 2 usage, or a --config that cannot be read.`
 	f.StringVar(&o.ReadyFile, "ready-file", "", `write {"pid","url","control","token_file"} there once the endpoint serves`)
 	f.StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&o.LogFormat, "log-format", "text", "text or json")
+	f.BoolVar(&o.Watch, "watch", false, "apply the configuration again whenever its files change")
 	f.BoolVar(&dryRun, "dry-run", false, "read and check everything, show what would run, start nothing")
 	return cmd
 }

@@ -292,6 +292,11 @@ func (c *Client) ConfigDiff(ctx context.Context) (out ConfigDiff, err error) {
 	return out, c.get(ctx, http.MethodGet, "/v1/config/diff", nil, nil, &out)
 }
 
+// Reload makes the bridge apply its configuration files as they are now.
+func (c *Client) Reload(ctx context.Context) (out Reload, err error) {
+	return out, c.get(ctx, http.MethodPost, "/v1/reload", nil, nil, &out)
+}
+
 // Stream opens a newline-delimited MCP connection to the bridge.
 func (c *Client) Stream(ctx context.Context, view string) (Conn, error) {
 	conn, err := dial(ctx, c.path)

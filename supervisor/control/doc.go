@@ -20,6 +20,7 @@
 //	GET  /v1/events?server=&type=&n=&since=&seq=&follow= NDJSON of messages.Event
 //	GET  /v1/config?origin=               Config: what the bridge runs with, secrets masked
 //	GET  /v1/config/diff                  ConfigDiff: what today's files would change
+//	POST /v1/reload                       Reload: apply today's files; refused as a whole if they have an error
 //	GET  /v1/stream?view=                 upgrade to newline-delimited MCP (bridgectl stdio)
 //	GET  /debug/pprof/…                   Go's profiles
 //
@@ -100,6 +101,13 @@ type ConfigDiff struct {
 	Files  []string         `json:"files"`
 }
 
+// Reload answers POST /v1/reload: what it changed.
+type Reload struct {
+	config.Changes
+	Issues []messages.Issue `json:"issues"` // warnings of the files as they are now
+	Files  []string         `json:"files"`
+}
+
 // Target is a state that can be waited for.
 type Target string
 
@@ -155,7 +163,9 @@ type Error struct {
 	Server  string   `json:"server,omitempty"`
 	Hint    string   `json:"hint,omitempty"`
 	Known   []string `json:"known,omitempty"` // with unknown_server: the configured names
-	Status  int      `json:"-"`
+	// Issues are, with bad_configuration of a reload, the errors of the configuration.
+	Issues []messages.Issue `json:"issues,omitempty"`
+	Status int              `json:"-"`
 }
 
 // Error implements error.

@@ -139,7 +139,7 @@ var eventTypes = []messages.EventType{
 	messages.EventCallDispatched, messages.EventCallRequeued, messages.EventCallCancel, messages.EventCallSettled, messages.EventCallJoined,
 	messages.EventApprovalAsked, messages.EventApprovalDecided,
 	messages.EventReplyLate, messages.EventLaneHeld, messages.EventLaneReleased, messages.EventPossibleOverlap,
-	messages.EventDraining, messages.EventGap, messages.EventOwnership,
+	messages.EventDraining, messages.EventGap, messages.EventOwnership, messages.EventReloaded, messages.EventReloadRefused,
 }
 
 func unknownType(t string) *Error {

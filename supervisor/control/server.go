@@ -36,13 +36,15 @@ type Bridge interface {
 	Config() *config.Config
 }
 
-// Options of a Server. All but ServeStream and Load must be set.
+// Options of a Server. All but ServeStream, Load and Reload must be set.
 type Options struct {
 	Bridge  Bridge
 	Logger  *slog.Logger
 	Version func() Version
 	// Load reads the configuration again, as the bridge was started with it.
 	Load func() (*config.Config, error)
+	// Reload applies what Load gives. It refuses with an *Error.
+	Reload func(ctx context.Context) (config.Changes, error)
 	// ServeStream speaks MCP on a connection until it ends.
 	ServeStream func(ctx context.Context, conn Conn, client, view string) error
 }
@@ -115,6 +117,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /v1/events", s.events)
 	mux.HandleFunc("GET /v1/config", s.config)
 	mux.HandleFunc("GET /v1/config/diff", s.configDiff)
+	mux.HandleFunc("POST /v1/reload", s.reload)
 	mux.HandleFunc("GET /v1/stream", s.stream)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
@@ -165,6 +168,9 @@ func (s *Server) known(names ...string) *Error {
 	all := s.names()
 	for _, n := range names {
 		if slices.Contains(all, n) {
+			continue
+		}
+		if _, leaving := s.o.Bridge.Status().Server(n); leaving { // removed, and not gone yet
 			continue
 		}
 		e := &Error{Code: CodeUnknownServer, Status: http.StatusNotFound, Server: n, Known: all, Message: fmt.Sprintf("no server is called %q", n)}

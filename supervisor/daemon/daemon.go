@@ -9,6 +9,10 @@
 // process is ended, and Run returns nil within nine seconds with the default
 // timeouts. A second signal skips the grace.
 //
+// SIGHUP, the reload verb and, with Options.Watch, a change of the configuration files
+// apply the configuration again, one after the other. It is strict: a configuration with
+// any error changes nothing, and status, events and log say so.
+//
 // One daemon runs on a state directory. Nothing that a server does ends the daemon;
 // of the configuration only a file named by --config that cannot be read or parsed
 // does, and an endpoint that would be open to strangers.
@@ -57,13 +61,17 @@ type daemon struct {
 	front   *front
 	http    *http.Server
 	control *control.Server
-	broken  chan error // the TCP listener ended by itself
+	broken  chan error  // the TCP listener ended by itself
+	reloads chan string // capacity one: why to reload
+	places  *places
+	watch   *watch // nil without --watch
 }
 
 // Run prepares, starts, serves and ends the bridge.
 func Run(ctx context.Context, o Options) error {
 	// A compatibility switch of the MCP library that loosens checks: no child gets it.
 	_ = os.Unsetenv("MCPGODEBUG")
+	files := newPlaces(o) // before they are read, so that no later change of theirs is missed
 	plan, err := Prepare(o)
 	if err != nil {
 		return err
@@ -87,7 +95,13 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer logs.Close()
-	d := &daemon{o: o, plan: plan, log: slog.New(handler), state: st, broken: make(chan error, 1)}
+	d := &daemon{o: o, plan: plan, log: slog.New(handler), state: st, broken: make(chan error, 1), reloads: make(chan string, 1), places: files}
+	if o.Watch {
+		if d.watch, err = openWatch(files); err != nil {
+			return err
+		}
+		defer d.watch.close()
+	}
 	if err := d.start(ctx, handler); err != nil {
 		return err
 	}
@@ -95,7 +109,9 @@ func Run(ctx context.Context, o Options) error {
 	if err := d.announce(); err != nil {
 		return errors.Join(err, d.stop(ctx, signals))
 	}
+	stopReloads := d.startReloads(ctx)
 	failed := d.serve(ctx, signals)
+	stopReloads()
 	return errors.Join(failed, d.stop(ctx, signals))
 }
 
@@ -108,13 +124,14 @@ func (d *daemon) start(ctx context.Context, handler slog.Handler) (err error) {
 		}
 	}
 	var clients *auth
+	var own []messages.Issue // `status` shows them, too
 	if !d.plan.Config.Auth.None {
 		var issues []messages.Issue
 		if clients, issues, err = loadAuth(d.plan.StateDir, d.plan.Config, d.o.Env); err != nil {
 			return err
 		}
 		d.plan.Issues = append(d.plan.Issues, issues...)
-		d.plan.Config.Issues = append(d.plan.Config.Issues, issues...) // `status` shows them, too
+		own = issues
 	}
 	tcp, port, err := d.listen()
 	if err != nil {
@@ -137,7 +154,7 @@ func (d *daemon) start(ctx context.Context, handler slog.Handler) (err error) {
 	collector := metrics.New(metrics.Options{Version: d.o.Version})
 	d.bridge, err = supervisor.Open(context.WithoutCancel(ctx), d.plan.Config, append(d.ownership(),
 		supervisor.WithLogHandler(handler), supervisor.WithStateDir(d.plan.StateDir), supervisor.WithVersion(d.o.Version),
-		supervisor.WithURL(d.plan.URL), supervisor.WithEventHook(collector.Observe), supervisor.WithGatewayOptions(gw))...)
+		supervisor.WithURL(d.plan.URL), supervisor.WithIssues(own...), supervisor.WithEventHook(collector.Observe), supervisor.WithGatewayOptions(gw))...)
 	if err != nil {
 		return errors.Join(err, tcp.Close(), unix.Close())
 	}
@@ -229,9 +246,12 @@ func (d *daemon) controlOptions(started time.Time) control.Options {
 		},
 		Load: func() (*config.Config, error) {
 			var p Plan
-			err := p.load(d.o)
-			return p.Config, err
+			if err := p.load(d.o); err != nil {
+				return nil, err
+			}
+			return d.bridge.Admit(p.Config), nil
 		},
+		Reload: func(ctx context.Context) (config.Changes, error) { return d.reload(ctx, "bridgectl reload") },
 		ServeStream: func(ctx context.Context, conn control.Conn, client, view string) error {
 			return d.bridge.Gateway().ServeStream(ctx, conn, client, view)
 		},
@@ -266,7 +286,7 @@ func (d *daemon) serve(ctx context.Context, signals <-chan os.Signal) error {
 			return err
 		case s := <-signals:
 			if s == syscall.SIGHUP {
-				d.log.Info("SIGHUP changes nothing: the configuration is read at the start; restart the bridge to apply changes")
+				d.askReload("SIGHUP")
 				continue
 			}
 			d.log.Info("draining; a second signal skips the grace", "signal", s)

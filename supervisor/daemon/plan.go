@@ -21,6 +21,7 @@ type Options struct {
 	ConfigFile   string // only this file
 	Workspace    string
 	TrustProject bool
+	Watch        bool   // reload when the configuration files change
 	Demo         bool   // the embedded demo server instead of a configuration
 	Executable   string // path of this binary, for Demo
 	Guardian     string // path of bridgectl, which becomes the guardian; "" = none
@@ -87,6 +88,9 @@ func Prepare(o Options) (Plan, error) {
 	if f := orElse(o.LogFormat, "text"); f != "text" && f != "json" {
 		return p, usage("--log-format is %q: text or json", o.LogFormat)
 	}
+	if o.Demo && o.Watch {
+		return p, usage("--watch: the demo's configuration is in no file that could change; give it or --demo, not both")
+	}
 	if o.ReadyFile != "" {
 		if fi, err := os.Stat(filepath.Dir(o.ReadyFile)); err != nil || !fi.IsDir() {
 			return p, usage("--ready-file %s: the directory does not exist", o.ReadyFile)
@@ -113,12 +117,17 @@ func orElse(s, d string) string {
 	return s
 }
 
+// sources says where the configuration comes from.
+func (o Options) sources() config.LoadOptions {
+	return config.LoadOptions{File: o.ConfigFile, Workspace: o.Workspace, TrustProject: o.TrustProject, Env: o.Env}
+}
+
 func (p *Plan) load(o Options) error {
 	if o.Demo {
 		p.Config = demo.Config(o.Executable)
 		return nil
 	}
-	c, err := config.Load(config.LoadOptions{File: o.ConfigFile, Workspace: o.Workspace, TrustProject: o.TrustProject, Env: o.Env})
+	c, err := config.Load(o.sources())
 	if err != nil {
 		return &Error{Err: err, Usage: true}
 	}

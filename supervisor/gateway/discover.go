@@ -41,7 +41,7 @@ const bytesPerToken = 4
 // discovers reports whether a catalogue of that size is listed as the three tools. One
 // server's own endpoint speaks its own names only.
 func (sc *scope) discovers(size int) bool {
-	d := sc.g.opts.Discovery
+	d := sc.g.discovery.Load()
 	switch {
 	case sc.key.server != "":
 		return false
@@ -55,7 +55,7 @@ func (sc *scope) discovers(size int) bool {
 
 // isMeta reports whether a call means one of the three.
 func (sc *scope) isMeta(name string) bool {
-	if d := sc.g.opts.Discovery.MetaTools; sc.key.server != "" || d != "always" && d != "auto" {
+	if d := sc.g.discovery.Load().MetaTools; sc.key.server != "" || d != "always" && d != "auto" {
 		return false
 	}
 	return name == searchTools || name == describeTool || name == callTool

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -86,6 +87,10 @@ type Gateway struct {
 	loops    sync.WaitGroup // notifier and reaper
 	streams  sync.WaitGroup // ServeStream
 
+	// What Reconfigure may change.
+	discovery atomic.Pointer[config.Discovery]
+	askClient atomic.Bool
+
 	// The clocks of a call's answer; tests shorten them.
 	grace, keepAlive, eofGrace time.Duration
 }
@@ -112,6 +117,7 @@ func New(backend messages.Backend, o Options) *Gateway {
 	if g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)
 	}
+	g.Reconfigure(o.Discovery, o.AskClient)
 	g.base, g.cancel = context.WithCancel(context.Background())
 	g.sessions = newSessionTable(g.base, maxSessions)
 
@@ -136,6 +142,13 @@ func New(backend messages.Backend, o Options) *Gateway {
 	go func() { defer g.loops.Done(); g.reapLoop() }()
 	g.stopSub = backend.Subscribe(g.onEvent)
 	return g
+}
+
+// Reconfigure replaces Options.Discovery and Options.AskClient for every question from now
+// on. That the list may be another one, clients hear with the next catalogue event.
+func (g *Gateway) Reconfigure(d config.Discovery, askClient bool) {
+	g.discovery.Store(&d)
+	g.askClient.Store(askClient)
 }
 
 // Handler serves /mcp and /servers/{name}/mcp with token, Host and Origin checks;

@@ -400,7 +400,7 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, rq *request,
 	out := newResponder(w, modern, c.progress != nil, g.grace, g.keepAlive)
 	defer out.stop()
 	who := rq.scope.callerOf(r.Context(), sess)
-	if g.opts.AskClient && sess != nil && canElicit(sess.ss) {
+	if g.askClient.Load() && sess != nil && canElicit(sess.ss) {
 		who.ask = g.asker(sess, out.send)
 	}
 	a := rq.scope.perform(ctx, c, callID, who, out.notify)

@@ -12,7 +12,7 @@ import (
 const (
 	maxInstructions     = 2 << 10
 	maxAllInstructions  = 8 << 10
-	noServers           = "This bridge has no MCP servers yet: add one under mcp_servers in its configuration (`bridgectl config init` writes a starter file), then start the bridge again."
+	noServers           = "This bridge has no MCP servers yet: add one under mcp_servers in its configuration (`bridgectl config init` writes a starter file), then `bridgectl reload`."
 	instructionsPreface = "This bridge offers the tools of several MCP servers. What follows is what each server says about its own tools, in its words. It holds for the tools of that server only."
 )
 

@@ -313,7 +313,7 @@ func (s *stream) raw(env envelope, key string, modern bool) {
 	}
 	s.spawn(env, key, func() { s.calls.remove(key); cancel(); done() }, func() answer {
 		who := caller{client: s.client, shown: &s.shown}
-		if s.g.opts.AskClient && !modern && canElicit(s.ss) {
+		if s.g.askClient.Load() && !modern && canElicit(s.ss) {
 			who.ask = s.g.asker(s, func(m []byte) { _ = s.out.push(append(rawjson.OneLine(m), '\n'), false) })
 		}
 		return s.scope.perform(ctx, c, callID, who, func(n []byte) { s.out.offer(append(rawjson.OneLine(n), '\n')) })

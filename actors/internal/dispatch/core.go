@@ -275,6 +275,11 @@ func (c *Core) handle(m messages.Message, from SessionRef) {
 	case messages.PolicyChanged:
 		c.judgement++
 		c.retryWaiting()
+	case messages.PatienceChanged:
+		c.cfg.ListWait, c.cfg.ClientQueue = m.ListWait, m.ClientQueue
+		if c.cfg.ClientQueue <= 0 {
+			c.cfg.ClientQueue = defaultClientQueue
+		}
 	case messages.FenceAtStart:
 		c.fenceAtStart(m)
 	case messages.CatalogueChanged:
