@@ -6,6 +6,7 @@ package freeze
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -42,7 +43,7 @@ func Process(t testing.TB, pid int) {
 func stands(pid int) (bool, error) {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	if err != nil || len(threads) == 0 {
-		return false, fmt.Errorf("it is not there (%v)", err)
+		return false, errors.New("it is not there")
 	}
 	for _, path := range threads {
 		b, err := os.ReadFile(path)
