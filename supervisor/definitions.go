@@ -20,6 +20,7 @@ import (
 	"mcpbridge/actors/upstream"
 	"mcpbridge/config"
 	"mcpbridge/messages"
+	"mcpbridge/supervisor/internal/files"
 )
 
 const (
@@ -61,8 +62,7 @@ type definitions struct {
 	mu      sync.Mutex
 	saved   map[string][sha256.Size]byte // by path: of the content apart from its time
 	pending map[string]saving            // by path: the newest that is not written
-	writing bool
-	writers sync.WaitGroup
+	saving  files.Behind
 }
 
 // definitionsDoc is the content of a file, below a line with its checksum.
@@ -92,7 +92,7 @@ func openDefinitions(stateDir string, log *slog.Logger) *definitions {
 	if err != nil || len(key) != 32 {
 		key = make([]byte, 32)
 		_, _ = rand.Read(key) // never fails
-		if err := writeAtomically(path, key); err != nil {
+		if err := files.Write(path, key); err != nil {
 			log.Warn("tool definitions are not kept", "err", err)
 			return d
 		}
@@ -195,16 +195,11 @@ func (d *definitions) save(s config.Server, listing messages.Listing, instructio
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.pending[path] = saving{s.Name, stored{at: time.Now().UTC(), listing: listing, instructions: instructions}}
-	if !d.writing {
-		d.writing = true
-		d.writers.Add(1)
-		go d.write()
-	}
+	d.saving.Do(d.write)
 }
 
-// write saves until nothing is new.
+// write saves all that waits.
 func (d *definitions) write() {
-	defer d.writers.Done()
 	for {
 		path, next, ok := d.next()
 		if !ok {
@@ -216,7 +211,7 @@ func (d *definitions) write() {
 	}
 }
 
-// next takes one of those that wait, and ends the writer when there is none.
+// next takes one of those that wait.
 func (d *definitions) next() (string, saving, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -224,7 +219,6 @@ func (d *definitions) next() (string, saving, bool) {
 		delete(d.pending, path)
 		return path, s, true
 	}
-	d.writing = false
 	return "", saving{}, false
 }
 
@@ -247,7 +241,7 @@ func (d *definitions) put(path string, s saving) error {
 		return fmt.Errorf("they are too big: %d bytes", len(body))
 	}
 	sum := sha256.Sum256(body)
-	if err := writeAtomically(path, append([]byte(definitionsHead+hex.EncodeToString(sum[:])+"\n"), body...)); err != nil {
+	if err := files.Write(path, append([]byte(definitionsHead+hex.EncodeToString(sum[:])+"\n"), body...)); err != nil {
 		return err
 	}
 	d.mu.Lock()
@@ -257,7 +251,7 @@ func (d *definitions) put(path string, s saving) error {
 }
 
 // flush waits until everything is saved.
-func (d *definitions) flush() { d.writers.Wait() }
+func (d *definitions) flush() { d.saving.Wait() }
 
 // prune takes away what no server of the configuration has used for long, and what a
 // write that did not end left behind.

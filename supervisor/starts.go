@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"mcpbridge/config"
+	"mcpbridge/supervisor/internal/files"
 )
 
 const (
@@ -29,11 +29,9 @@ type startMemory struct {
 	path string // "" = memory only
 	log  *slog.Logger
 
-	mu      sync.Mutex
-	seen    map[string]time.Time
-	dirty   bool
-	writing bool
-	writers sync.WaitGroup
+	mu     sync.Mutex
+	seen   map[string]time.Time
+	saving files.Behind
 }
 
 // startsDoc is the file's content.
@@ -102,58 +100,24 @@ func (m *startMemory) succeeded(s config.Server) {
 	if m.path == "" || known && time.Since(at) < 24*time.Hour {
 		return
 	}
-	m.dirty = true
-	if !m.writing {
-		m.writing = true
-		m.writers.Add(1)
-		go m.write()
-	}
+	m.saving.Do(m.write)
 }
 
-// write saves the record until nothing is new.
+// write saves the record.
 func (m *startMemory) write() {
-	defer m.writers.Done()
-	for {
-		m.mu.Lock()
-		if !m.dirty {
-			m.writing = false
-			m.mu.Unlock()
-			return
-		}
-		m.dirty = false
-		b, err := json.Marshal(startsDoc{1, m.seen})
-		m.mu.Unlock()
-		if err == nil {
-			err = writeAtomically(m.path, b)
-		}
-		if err != nil {
-			m.log.Warn("the record of starts was not saved; the next life of the bridge will be patient with servers that it has seen", "err", err)
-		}
+	m.mu.Lock()
+	b, err := json.Marshal(startsDoc{1, m.seen})
+	m.mu.Unlock()
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(m.path), 0o700)
+	}
+	if err == nil {
+		err = files.Write(m.path, b)
+	}
+	if err != nil {
+		m.log.Warn("the record of starts was not saved; the next life of the bridge will be patient with servers that it has seen", "err", err)
 	}
 }
 
 // flush waits until the record is saved.
-func (m *startMemory) flush() { m.writers.Wait() }
-
-// writeAtomically replaces a file by rename, readable by its owner only.
-func writeAtomically(path string, b []byte) error {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(dir, filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("save %s: %w", path, err), os.Remove(f.Name()))
-	}
-	return nil
-}
+func (m *startMemory) flush() { m.saving.Wait() }

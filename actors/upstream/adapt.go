@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"mcpbridge/internal/rawjson"
 	"mcpbridge/messages"
 )
 
@@ -80,13 +81,13 @@ type toolFields struct {
 func (a *adapter) add(raw []byte) {
 	a.out.Discovered++
 	nth := a.out.Discovered
-	if !isObject(raw) {
+	if !rawjson.IsObject(raw) {
 		a.drop("", "entry %d of tools/list is no object and was dropped", nth)
 		return
 	}
 	raw = append([]byte(nil), raw...)
 	var f toolFields
-	eachField(raw, func(k, v []byte) {
+	rawjson.Fields(raw, func(k, v []byte) {
 		switch string(k) {
 		case "name":
 			f.name = v
@@ -119,8 +120,8 @@ func (a *adapter) add(raw []byte) {
 	d.Description = a.description(name, f.description)
 	d.InputSchema = a.inputSchema(name, f.input)
 	switch {
-	case isNull(f.output):
-	case isObject(f.output):
+	case rawjson.IsNull(f.output):
+	case rawjson.IsObject(f.output):
 		d.OutputSchema = f.output
 	default:
 		a.warn(name, "outputSchema is no object and is ignored")
@@ -132,7 +133,7 @@ func (a *adapter) add(raw []byte) {
 
 func (a *adapter) description(name string, raw []byte) string {
 	s, ok := asString(raw)
-	if !ok && !isNull(raw) {
+	if !ok && !rawjson.IsNull(raw) {
 		a.warn(name, "description is no string and is ignored")
 	}
 	if strings.TrimSpace(s) == "" {
@@ -145,15 +146,15 @@ func (a *adapter) description(name string, raw []byte) string {
 // every provider ask for.
 func (a *adapter) inputSchema(name string, raw []byte) json.RawMessage {
 	switch {
-	case isNull(raw):
+	case rawjson.IsNull(raw):
 		a.warn(name, `inputSchema is missing: {"type":"object"} is used`)
 		return plainSchema
-	case !isObject(raw):
+	case !rawjson.IsObject(raw):
 		a.warn(name, `inputSchema is no object: {"type":"object"} is used`)
 		return plainSchema
 	}
 	fields, typ := 0, []byte(nil)
-	eachField(raw, func(k, v []byte) {
+	rawjson.Fields(raw, func(k, v []byte) {
 		fields++
 		if string(k) == "type" {
 			typ = v
@@ -175,15 +176,15 @@ func (a *adapter) inputSchema(name string, raw []byte) json.RawMessage {
 }
 
 func (a *adapter) annotations(d *messages.ToolDef, raw []byte) {
-	if isNull(raw) {
+	if rawjson.IsNull(raw) {
 		return
 	}
-	if !isObject(raw) {
+	if !rawjson.IsObject(raw) {
 		a.warn(d.Name, "annotations are no object and are ignored")
 		return
 	}
 	d.Annotations = raw
-	eachField(raw, func(k, v []byte) {
+	rawjson.Fields(raw, func(k, v []byte) {
 		switch string(k) {
 		case "readOnlyHint":
 			a.hint(d.Name, "readOnlyHint", v, &d.Hints.ReadOnly)
@@ -215,7 +216,7 @@ func (a *adapter) hint(tool, name string, raw []byte, into **bool) {
 }
 
 func (a *adapter) execution(tool string, raw []byte) {
-	eachField(raw, func(k, v []byte) {
+	rawjson.Fields(raw, func(k, v []byte) {
 		if string(k) == "taskSupport" && string(v) == `"required"` {
 			a.warn(tool, "the server runs this tool as a task only: it will refuse a plain call")
 		}

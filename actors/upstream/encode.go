@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"mcpbridge/internal/rawjson"
 	"mcpbridge/messages"
 )
 
@@ -23,7 +24,7 @@ func appendCall(b []byte, id int64, exec *messages.Exec, era []byte) []byte {
 	b = append(b, `{"name":`...)
 	b = appendString(b, exec.Remote)
 	b = append(b, `,"arguments":`...)
-	if isNull(exec.Args) {
+	if rawjson.IsNull(exec.Args) {
 		b = append(b, `{}`...)
 	} else {
 		b = appendOneLine(b, exec.Args)
@@ -32,7 +33,7 @@ func appendCall(b []byte, id int64, exec *messages.Exec, era []byte) []byte {
 	b = strconv.AppendInt(b, id, 10)
 	b = append(b, era...)
 	if len(exec.Meta) > 0 && json.Valid(exec.Meta) {
-		eachField(exec.Meta, func(k, v []byte) {
+		rawjson.Fields(exec.Meta, func(k, v []byte) {
 			if reservedMeta(k) {
 				return
 			}

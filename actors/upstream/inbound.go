@@ -7,6 +7,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"mcpbridge/internal/rawjson"
 	"mcpbridge/messages"
 )
 
@@ -44,11 +45,12 @@ func (m *mux) inbound(f frame) {
 		return
 	}
 	any := false
-	eachElement(line, func(v []byte) {
-		if isObject(v) {
+	rawjson.Array(line, func(v []byte) bool {
+		if rawjson.IsObject(v) {
 			any = true
 			m.message(v, f.owned)
 		}
+		return true
 	})
 	if !any {
 		m.noise.add(1)
@@ -58,7 +60,7 @@ func (m *mux) inbound(f frame) {
 // message routes one valid JSON object.
 func (m *mux) message(obj []byte, owned bool) {
 	var e envelope
-	eachField(obj, func(k, v []byte) {
+	rawjson.Fields(obj, func(k, v []byte) {
 		switch string(k) {
 		case "jsonrpc":
 			e.version = v
@@ -74,11 +76,11 @@ func (m *mux) message(obj []byte, owned bool) {
 			e.err = v
 		}
 	})
-	if e.version != nil || !isNull(e.id) && (e.result != nil || e.err != nil) {
+	if e.version != nil || !rawjson.IsNull(e.id) && (e.result != nil || e.err != nil) {
 		m.touch() // else a log object
 	}
 	switch {
-	case e.method == nil && !isNull(e.id):
+	case e.method == nil && !rawjson.IsNull(e.id):
 		m.response(&e, owned)
 	case e.method == nil && e.version != nil:
 		// An error without an id (the server could not read something): it
@@ -86,7 +88,7 @@ func (m *mux) message(obj []byte, owned bool) {
 		m.stray.Add(1)
 	case string(e.version) != `"2.0"` || len(e.method) == 0 || e.method[0] != '"':
 		m.noise.add(1) // a log object
-	case isNull(e.id):
+	case rawjson.IsNull(e.id):
 		m.notification(&e)
 	default:
 		m.request(obj)
@@ -119,9 +121,9 @@ func (m *mux) response(e *envelope, owned bool) {
 		return bytes.Clone(b)
 	}
 	switch {
-	case isObject(e.err):
+	case rawjson.IsObject(e.err):
 		m.settleLocked(p, messages.Reply{Kind: messages.ReplyError, Raw: keep(e.err)})
-	case isNull(e.err) && isObject(e.result):
+	case rawjson.IsNull(e.err) && rawjson.IsObject(e.result):
 		m.settleLocked(p, messages.Reply{Kind: messages.ReplyResult, Raw: keep(e.result)})
 	default:
 		m.settleLocked(p, messages.Reply{Kind: messages.ReplyProtocol, Err: "the server's answer holds neither a result object nor an error object"})
@@ -139,14 +141,14 @@ func (m *mux) unknown(e *envelope) {
 
 // sdkError reads the error of an answer to the SDK leniently.
 func sdkError(e *envelope) *jsonrpc.Error {
-	if isNull(e.err) {
+	if rawjson.IsNull(e.err) {
 		if e.result == nil {
 			return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the answer holds neither result nor error"}
 		}
 		return nil
 	}
 	out := &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the server sent an error that is no JSON-RPC error object"}
-	eachField(e.err, func(k, v []byte) {
+	rawjson.Fields(e.err, func(k, v []byte) {
 		switch string(k) {
 		case "code":
 			_ = json.Unmarshal(v, &out.Code)
@@ -167,7 +169,7 @@ func (m *mux) notification(e *envelope) {
 		m.onListChanged()
 	case `"notifications/progress"`:
 		var token []byte
-		eachField(e.params, func(k, v []byte) {
+		rawjson.Fields(e.params, func(k, v []byte) {
 			if string(k) == "progressToken" {
 				token = v
 			}
@@ -212,7 +214,7 @@ func (m *mux) broken(line []byte) {
 		err := dec.Decode(&raw)
 		if err == io.EOF {
 			for _, p := range parts {
-				if isObject(p) {
+				if rawjson.IsObject(p) {
 					m.message(p, true)
 				}
 			}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"mcpbridge/internal/rawjson"
 	"mcpbridge/messages"
 )
 
@@ -83,7 +84,7 @@ func (p *peer) list(ctx context.Context) (messages.Listing, error) {
 // full says that the cap on tools was passed.
 func addPage(a *adapter, result []byte, limit int) (cursor string, full bool, err error) {
 	var tools, next []byte
-	eachField(result, func(k, v []byte) {
+	rawjson.Fields(result, func(k, v []byte) {
 		switch string(k) {
 		case "tools":
 			tools = v
@@ -91,19 +92,20 @@ func addPage(a *adapter, result []byte, limit int) (cursor string, full bool, er
 			next = v
 		}
 	})
-	if isNull(tools) {
+	if rawjson.IsNull(tools) {
 		a.issue(messages.SeverityWarning, messages.StageListTools, "", "a page of tools/list has no tools field")
-	} else if !eachElement(tools, func(v []byte) {
+	} else if !rawjson.Array(tools, func(v []byte) bool {
 		if limit > 0 && len(a.out.Tools) >= limit {
 			full = true
 			a.out.Discovered++
-			return
+			return true
 		}
 		a.add(v)
+		return true
 	}) {
 		return "", false, errors.New("tools/list: the field tools is no list")
 	}
-	if isNull(next) {
+	if rawjson.IsNull(next) {
 		return "", full, nil
 	}
 	cursor, ok := asString(next)

@@ -11,6 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
 	"mcpbridge/internal/planted"
+	"mcpbridge/internal/rawjson"
 	"mcpbridge/messages"
 )
 
@@ -339,7 +340,7 @@ func (m *mux) sdkAnswer(id int64, result []byte, rpcErr *jsonrpc.Error) bool {
 			m.answered = true
 		}
 		if method == "initialize" && rpcErr == nil {
-			eachField(result, func(k, v []byte) {
+			rawjson.Fields(result, func(k, v []byte) {
 				if string(k) == "protocolVersion" {
 					m.protocol, _ = asString(v)
 				}

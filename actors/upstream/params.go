@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"mcpbridge/internal/rawjson"
 	"mcpbridge/messages"
 )
 
@@ -38,13 +39,13 @@ func paramHeadersOf(schema []byte, path []string, out []paramHeader) []paramHead
 	if len(path) >= maxDepth {
 		return out
 	}
-	eachField(schema, func(k, props []byte) {
+	rawjson.Fields(schema, func(k, props []byte) {
 		if string(k) != "properties" {
 			return
 		}
-		eachField(props, func(name, prop []byte) {
+		rawjson.Fields(props, func(name, prop []byte) {
 			at := append(append([]string(nil), path...), string(name))
-			eachField(prop, func(k, v []byte) {
+			rawjson.Fields(prop, func(k, v []byte) {
 				if string(k) != "x-mcp-header" {
 					return
 				}
@@ -82,7 +83,7 @@ func (r *remote) paramHeaders(p *pending) http.Header {
 func valueAt(obj []byte, path []string) []byte {
 	for _, name := range path {
 		var found []byte
-		if !eachField(obj, func(k, v []byte) {
+		if !rawjson.Fields(obj, func(k, v []byte) {
 			if string(k) == name {
 				found = v
 			}
@@ -106,7 +107,7 @@ func headerText(raw []byte) (string, bool) {
 	}
 	const safe = 1<<53 - 1
 	var f float64
-	if isNull(raw) || json.Unmarshal(raw, &f) != nil || f > safe || f < -safe || f != float64(int64(f)) {
+	if rawjson.IsNull(raw) || json.Unmarshal(raw, &f) != nil || f > safe || f < -safe || f != float64(int64(f)) {
 		return "", false
 	}
 	return strconv.FormatInt(int64(f), 10), true

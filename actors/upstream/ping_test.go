@@ -14,6 +14,7 @@ import (
 
 	"mcpbridge/config"
 	"mcpbridge/messages"
+	"mcpbridge/test/freeze"
 )
 
 // ping asks with a deadline that no live server needs.
@@ -109,9 +110,7 @@ func TestPingStoppedProcess(t *testing.T) {
 	r := newRig(t, "plain").dial()
 	r.pings(1)
 	pid := r.peer.Info().PID
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	freeze.Process(t, pid)
 	before := r.peer.LastHeard()
 	for _, ask := range []func(context.Context) error{r.peer.Ping, r.peer.Confirm} {
 		if err := silent(ask); !errors.Is(err, context.DeadlineExceeded) {

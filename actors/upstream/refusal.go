@@ -14,6 +14,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"mcpbridge/internal/rawjson"
 	"mcpbridge/messages"
 )
 
@@ -202,7 +203,7 @@ func errorBody(body []byte, id int64) json.RawMessage {
 	}
 	var raw, version json.RawMessage
 	fits := true
-	eachField(body, func(k, v []byte) {
+	rawjson.Fields(body, func(k, v []byte) {
 		switch string(k) {
 		case "jsonrpc":
 			version = v
@@ -214,7 +215,7 @@ func errorBody(body []byte, id int64) json.RawMessage {
 			}
 		}
 	})
-	if !isObject(raw) || version == nil || !fits {
+	if !rawjson.IsObject(raw) || version == nil || !fits {
 		return nil
 	}
 	return raw

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"mcpbridge/config"
+	"mcpbridge/internal/rawjson"
 	"mcpbridge/messages"
 )
 
@@ -33,8 +34,8 @@ const oddTools = `{"tools":[
 func TestAdaptOddTools(t *testing.T) {
 	a := newAdapter("srv")
 	var tools []byte
-	eachField([]byte(oddTools), func(_, v []byte) { tools = v })
-	eachElement(tools, a.add)
+	rawjson.Fields([]byte(oddTools), func(_, v []byte) { tools = v })
+	rawjson.Array(tools, func(v []byte) bool { a.add(v); return true })
 	l := a.listing()
 	type row struct{ Name, Description, Schema string }
 	var got []row
@@ -103,7 +104,7 @@ func TestScanAgreesWithTheDecoder(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := map[string]json.RawMessage{}
-		eachField([]byte(b.String()), func(k, v []byte) { got[string(k)] = v })
+		rawjson.Fields([]byte(b.String()), func(k, v []byte) { got[string(k)] = v })
 		if d := cmp.Diff(want, got); d != "" {
 			t.Fatalf("%s\n%s", b.String(), d)
 		}

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"mcpbridge/messages"
+	"mcpbridge/supervisor/internal/files"
 )
 
 // maxFile bounds what is read of one file.
@@ -23,13 +24,12 @@ type file struct {
 	path string // "" = memory only
 	log  *slog.Logger
 
-	mu      sync.Mutex
-	damage  error         // why it could not be read; it agrees to nothing
-	moved   bool          // the damaged one was put aside
-	failed  error         // why the last write did not succeed
-	next    func() any    // what to write; nil = nothing new
-	writing bool          // a goroutine is at it
-	idle    chan struct{} // closed when it has ended; nil while there is none
+	saving files.Behind
+
+	mu     sync.Mutex
+	damage error // why it could not be read; it agrees to nothing
+	moved  bool  // the damaged one was put aside
+	failed error // why the last write did not succeed
 }
 
 // read decodes the file into v; a file that is not there leaves v alone.
@@ -78,36 +78,20 @@ func (f *file) save(make_ func() any) {
 	if f.path == "" {
 		return
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.next = make_
-	if !f.writing {
-		f.writing, f.idle = true, make(chan struct{})
-		go f.write()
-	}
+	f.saving.Do(func() { f.write(make_()) })
 }
 
-func (f *file) write() {
-	for {
-		f.mu.Lock()
-		next := f.next
-		f.next = nil
-		if next == nil {
-			f.writing = false
-			close(f.idle)
-			f.mu.Unlock()
-			return
-		}
-		aside := f.damage != nil && !f.moved
-		f.mu.Unlock()
-		err := f.replace(next(), aside)
-		f.mu.Lock()
-		f.failed = err
-		f.moved = f.moved || aside && err == nil
-		f.mu.Unlock()
-		if err != nil {
-			f.log.Error("what was agreed to is not saved; it counts until the bridge ends", "err", err)
-		}
+func (f *file) write(v any) {
+	f.mu.Lock()
+	aside := f.damage != nil && !f.moved
+	f.mu.Unlock()
+	err := f.replace(v, aside)
+	f.mu.Lock()
+	f.failed = err
+	f.moved = f.moved || aside && err == nil
+	f.mu.Unlock()
+	if err != nil {
+		f.log.Error("what was agreed to is not saved; it counts until the bridge ends", "err", err)
 	}
 }
 
@@ -121,38 +105,15 @@ func (f *file) replace(v any, aside bool) error {
 			return fmt.Errorf("put %s aside: %w", f.path, err)
 		}
 	}
-	return writeAtomically(f.path, append(b, '\n'))
-}
-
-// writeAtomically replaces a file by rename; what is there afterwards is on the disk.
-func writeAtomically(path string, b []byte) error {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
 		return err
 	}
-	t, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*") // mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = t.Write(b)
-	err = errors.Join(err, t.Sync(), t.Close())
-	if err == nil {
-		err = os.Rename(t.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("save %s: %w", path, err), os.Remove(t.Name()))
-	}
-	return nil
+	return files.Write(f.path, append(b, '\n'))
 }
 
 // flush waits until everything is written, or could not be.
 func (f *file) flush() error {
-	f.mu.Lock()
-	idle := f.idle
-	f.mu.Unlock()
-	if idle != nil {
-		<-idle
-	}
+	f.saving.Wait()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.failed

@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+
+	"mcpbridge/supervisor/internal/files"
 )
 
 const (
@@ -121,24 +123,6 @@ func oursAlone(dir string) bool {
 	return err == nil && fi.Mode().IsRegular()
 }
 
-// writeFile writes a private file so that a reader sees the old or the new content
-// and never a part.
-func writeFile(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
-}
-
 // Ready is the content of the ready file.
 type Ready struct {
 	PID       int    `json:"pid"`
@@ -150,7 +134,7 @@ type Ready struct {
 func writeReady(path string, r Ready) error {
 	b, err := json.Marshal(r)
 	if err == nil {
-		err = writeFile(path, append(b, '\n'))
+		err = files.Write(path, append(b, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("ready file: %w", err)

@@ -17,6 +17,7 @@ import (
 
 	"mcpbridge/config"
 	"mcpbridge/messages"
+	"mcpbridge/supervisor/internal/files"
 )
 
 // defaultClient is the name of the generated token.
@@ -120,7 +121,7 @@ func ownToken(path string) (token, note string, err error) {
 	b := make([]byte, 32)
 	_, _ = rand.Read(b) // never fails
 	token = base64.RawURLEncoding.EncodeToString(b)
-	if err := writeFile(path, []byte(token+"\n")); err != nil {
+	if err := files.Write(path, []byte(token+"\n")); err != nil {
 		return "", "", fmt.Errorf("token file: %w", err)
 	}
 	return token, "", nil

@@ -15,8 +15,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"mcpbridge/internal/rawjson"
 	"mcpbridge/messages"
-	"mcpbridge/supervisor/internal/rawjson"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"mcpbridge/internal/rawjson"
 	"mcpbridge/messages"
-	"mcpbridge/supervisor/internal/rawjson"
 )
 
 // Progressive discovery: where the whole catalogue would fill a model's context, the

@@ -12,8 +12,8 @@ import (
 	"pgregory.net/rapid"
 
 	"mcpbridge/config"
+	"mcpbridge/internal/rawjson"
 	"mcpbridge/messages"
-	"mcpbridge/supervisor/internal/rawjson"
 )
 
 var always = Options{Discovery: config.Discovery{MetaTools: "always"}}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"mcpbridge/internal/rawjson"
 	"mcpbridge/messages"
-	"mcpbridge/supervisor/internal/rawjson"
 )
 
 // Asking the calling client by elicitation (ask_via: client). The question goes out

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 
+	"mcpbridge/internal/rawjson"
 	"mcpbridge/messages"
-	"mcpbridge/supervisor/internal/rawjson"
 )
 
 // This file and sane.go keep one odd server from being everybody's problem: typed

@@ -18,7 +18,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"mcpbridge/supervisor/internal/rawjson"
+	"mcpbridge/internal/rawjson"
 )
 
 const (

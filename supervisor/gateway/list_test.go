@@ -9,8 +9,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"pgregory.net/rapid"
 
+	"mcpbridge/internal/rawjson"
 	"mcpbridge/messages"
-	"mcpbridge/supervisor/internal/rawjson"
 )
 
 func TestListKeepsBytes(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"io"
 	"strings"
 
-	"mcpbridge/supervisor/internal/rawjson"
+	"mcpbridge/internal/rawjson"
 )
 
 var errLineTooLong = errors.New("line too long")

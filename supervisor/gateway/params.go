@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"mcpbridge/supervisor/internal/rawjson"
+	"mcpbridge/internal/rawjson"
 )
 
 // paramSchema is what the check of Mcp-Param headers reads of an input schema.

@@ -10,8 +10,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"mcpbridge/internal/rawjson"
 	"mcpbridge/messages"
-	"mcpbridge/supervisor/internal/rawjson"
 )
 
 // codeNoResource is how revisions before 2026-07-28 call a resource that does not exist;

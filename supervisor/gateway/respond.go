@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"mcpbridge/supervisor/internal/rawjson"
+	"mcpbridge/internal/rawjson"
 )
 
 // responder writes the answer to one raw request: plain JSON when it is there soon,

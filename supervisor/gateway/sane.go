@@ -6,7 +6,7 @@ import (
 	"math"
 	"strconv"
 
-	"mcpbridge/supervisor/internal/rawjson"
+	"mcpbridge/internal/rawjson"
 )
 
 // maxWireDepth is how deep the server's part of a message may nest, which is as deep

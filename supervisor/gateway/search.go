@@ -7,8 +7,8 @@ import (
 	"strings"
 	"unicode"
 
+	"mcpbridge/internal/rawjson"
 	"mcpbridge/messages"
-	"mcpbridge/supervisor/internal/rawjson"
 )
 
 // index ranks tools by a query: Okapi BM25 (Robertson and Zaragoza, "The Probabilistic

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"unicode/utf8"
 
-	"mcpbridge/supervisor/internal/rawjson"
+	"mcpbridge/internal/rawjson"
 )
 
 // The JSON-RPC error codes that the gateway itself uses.

@@ -106,7 +106,7 @@ func TestB16OneShotServer(t *testing.T) {
 		entry := r.lab.Server(t, "web", "-exit-on", "answered", "-exit-code", "0")
 		entry["restart"] = harness.M{"backoff": harness.M{"initial": "200ms", "max": "1s"}, "burst": 0}
 		r.b = harness.Library(t, harness.Config(harness.M{"web": entry, "near": r.lab.Server(t, "near")}))
-		r.neighbour()
+		harness.Neighbour(r.t, r.b, "near/read")
 		t.Cleanup(r.judge)
 		r.await(messages.StateReady)
 		began := time.Now()

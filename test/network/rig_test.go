@@ -1,7 +1,6 @@
 package network
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -75,7 +74,7 @@ func (r *rig) open(more harness.M) *rig {
 func (r *rig) openOnly(more harness.M) *rig {
 	r.t.Helper()
 	r.b = harness.Library(r.t, harness.Config(harness.M{"web": r.entry(more), "near": r.lab.Server(r.t, "near")}))
-	r.neighbour()
+	harness.Neighbour(r.t, r.b, "near/read")
 	r.t.Cleanup(r.judge)
 	return r
 }
@@ -94,40 +93,6 @@ func (r *rig) await(s messages.State) messages.ServerStatus {
 func (r *rig) status() messages.ServerStatus {
 	row, _ := r.b.Status().Server("web")
 	return row
-}
-
-// neighbour calls the neighbour 50 times a second until the test ends: each of these
-// calls must be answered.
-func (r *rig) neighbour() {
-	stop, done := make(chan struct{}), make(chan struct{})
-	ctx := context.WithoutCancel(r.t.Context())
-	var worst time.Duration
-	n := 0
-	go func() {
-		defer close(done)
-		tick := time.NewTicker(20 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-			}
-			began := time.Now()
-			out := r.b.Call(ctx, messages.CallTool{Tool: "near/read", Timeout: harness.Patience})
-			if out.Kind != messages.OK {
-				r.t.Errorf("the neighbour: %s %s: %s", out.Kind, out.Code, out.ErrorText())
-				return
-			}
-			n++
-			worst = max(worst, time.Since(began))
-		}
-	}()
-	r.t.Cleanup(func() {
-		close(stop)
-		<-done
-		r.t.Logf("the neighbour answered %d calls, the slowest in %s", n, worst.Round(time.Millisecond))
-	})
 }
 
 // call makes one call with a nonce of its own and remembers it for the judge.

@@ -14,6 +14,7 @@ import (
 
 	"mcpbridge/messages"
 	"mcpbridge/supervisor"
+	"mcpbridge/test/freeze"
 	"mcpbridge/test/harness"
 )
 
@@ -115,9 +116,7 @@ func TestPausedGuardian(t *testing.T) {
 	d := harness.Start(t, harness.Options{Config: harness.Config(harness.M{"s": lab.Server(t, "s")})})
 	d.Await(t, "ready", "s")
 	g := guardianOf(t, d, 0)
-	if err := syscall.Kill(g.PID, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	freeze.Process(t, g.PID)
 	if o, r := d.Call(t, "s/read", `{}`); o.Kind != messages.OK {
 		t.Errorf("%s", r)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"mcpbridge/messages"
+	"mcpbridge/test/freeze"
 	"mcpbridge/test/harness"
 )
 
@@ -188,9 +189,7 @@ func TestStoppedChild(t *testing.T) {
 	d.Await(t, "ready", "s", "neighbour")
 	row := d.Server(t, "s")
 	for _, p := range harness.Tree(row.PID) {
-		if err := syscall.Kill(p.PID, syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		freeze.Process(t, p.PID)
 	}
 	began := time.Now()
 	o, r := d.Call(t, "s/write", `{"nonce":"n"}`, "--timeout", "1s")

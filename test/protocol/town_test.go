@@ -15,7 +15,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,10 +37,9 @@ type town struct {
 	b      *supervisor.Bridge
 	record string
 
+	leave func() // ends the visits to the neighbour
 	stop  chan struct{}
 	wg    sync.WaitGroup
-	calls atomic.Int64
-	bad   atomic.Pointer[messages.Outcome]
 	peak  uint64
 	calm  uint64
 }
@@ -82,29 +80,11 @@ func found(t *testing.T, name string, more ...harness.M) *town {
 		c.mustCall("neighbour/read", `{}`)
 	}
 	c.calm = liveHeap()
-	c.wg.Add(2)
-	go c.visit()
+	c.leave = harness.Neighbour(t, c.b, "neighbour/read")
+	c.wg.Add(1)
 	go c.watch()
 	t.Cleanup(c.close) // before the bridge is closed
 	return c
-}
-
-// visit calls the neighbour all the time.
-func (c *town) visit() {
-	defer c.wg.Done()
-	for {
-		ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
-		o := c.b.Call(ctx, messages.CallTool{Tool: "neighbour/read", Args: json.RawMessage(`{}`)})
-		cancel()
-		if c.calls.Add(1); o.Kind != messages.OK {
-			c.bad.Store(&o)
-		}
-		select {
-		case <-c.stop:
-			return
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
 }
 
 // watch notes the highest live heap.
@@ -131,14 +111,9 @@ func liveHeap() uint64 {
 }
 
 func (c *town) close() {
+	c.leave()
 	close(c.stop)
 	c.wg.Wait()
-	if o := c.bad.Load(); o != nil {
-		c.t.Errorf("a call of the neighbour: %s %s %s", o.Kind, o.Code, o.Message)
-	}
-	if c.calls.Load() == 0 {
-		c.t.Error("the neighbour was never called")
-	}
 	if c.peak > c.calm+mostGrowth {
 		c.t.Errorf("the bridge grew from %d to %d MiB", c.calm>>20, c.peak>>20)
 	}

@@ -31,16 +31,30 @@ type rapidDice struct{ t *rapid.T }
 
 func (d rapidDice) roll(n int) int { return rapid.IntRange(0, n-1).Draw(d.t, "roll") }
 
-// simTB turns a failed check into a panic, which its loop takes as the result.
-type simTB struct{ testing.TB }
+// simTB turns a failed check into a panic, which its loop takes as the result. What is to
+// be looked at in the end belongs to the seed: the test itself would hold on to all that
+// every seed ever made.
+type simTB struct {
+	testing.TB
+	last []func()
+}
 
 type simFailure string
 
-func (simTB) Helper() {}
-func (simTB) Fatalf(format string, args ...any) {
+func (*simTB) Helper() {}
+func (*simTB) Fatalf(format string, args ...any) {
 	panic(simFailure(fmt.Sprintf(format, args...)))
 }
-func (t simTB) Fatal(args ...any) { panic(simFailure(fmt.Sprint(args...))) }
+func (t *simTB) Errorf(format string, args ...any) { t.Fatalf(format, args...) }
+func (*simTB) Fatal(args ...any)                   { panic(simFailure(fmt.Sprint(args...))) }
+func (t *simTB) Cleanup(f func())                  { t.last = append(t.last, f) }
+
+// end is the end of a seed.
+func (t *simTB) end() {
+	for _, f := range t.last {
+		f()
+	}
+}
 
 // played is what became of one simulation.
 type played struct {
@@ -54,7 +68,8 @@ type played struct {
 // end, and only then does time pass. Odd ones end in the liveness mode: the faults
 // stop, and then everything must get its way.
 func play(t testing.TB, seed uint64, keep int) (out played) {
-	s := newSim(simTB{t}, seededDice{rand.New(rand.NewPCG(seed, 0x6d6370))})
+	tb := &simTB{TB: t}
+	s := newSim(tb, seededDice{rand.New(rand.NewPCG(seed, 0x6d6370))})
 	h := fnv.New64a()
 	s.trace = func(line string) {
 		_, _ = h.Write([]byte(line))
@@ -83,6 +98,7 @@ func play(t testing.TB, seed uint64, keep int) (out played) {
 		s.drain()
 	}
 	s.close()
+	tb.end()
 	return out
 }
 
@@ -140,7 +156,8 @@ func TestSimReplaysIdentically(t *testing.T) {
 // TestSimulation is the same world under rapid, which makes a failing history short.
 func TestSimulation(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		s := newSim(simTB{t}, rapidDice{rt})
+		tb := &simTB{TB: t}
+		s := newSim(tb, rapidDice{rt})
 		defer func() {
 			if p := recover(); p != nil {
 				f, ok := p.(simFailure)
@@ -156,5 +173,6 @@ func TestSimulation(t *testing.T) {
 			s.act()
 		}
 		s.close()
+		tb.end()
 	})
 }

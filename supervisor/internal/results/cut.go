@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"unicode/utf8"
 
-	"mcpbridge/supervisor/internal/rawjson"
+	"mcpbridge/internal/rawjson"
 )
 
 // The keys of _meta (of an error's data, where there is no _meta) that mark what was cut.

@@ -6,6 +6,7 @@ package rawjson
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 )
 
 // Member is one member of an object: its decoded key and where it stands.
@@ -17,6 +18,29 @@ type Member struct {
 // Object calls f for each top-level member of the object b until f returns
 // false. It reports whether b is an object.
 func Object(b []byte, f func(Member) bool) bool {
+	return members(b, func(key []byte, m Member) bool {
+		m.Key = Unquote(key)
+		return f(m)
+	})
+}
+
+// Fields calls f for each top-level member of the object b, in order, with its decoded
+// key and its value, and reports whether b is an object. Both are b's own bytes, but for
+// a key that is written with escapes.
+func Fields(b []byte, f func(key, val []byte)) bool {
+	return members(b, func(key []byte, m Member) bool {
+		if bytes.IndexByte(key, '\\') >= 0 {
+			key = []byte(Unquote(key))
+		} else {
+			key = key[1 : len(key)-1]
+		}
+		f(key, b[m.ValStart:m.ValEnd])
+		return true
+	})
+}
+
+// members walks the members of an object; key is as it is written, quotes and all.
+func members(b []byte, f func(key []byte, at Member) bool) bool {
 	i := SkipSpace(b, 0)
 	if i >= len(b) || b[i] != '{' {
 		return false
@@ -31,7 +55,7 @@ func Object(b []byte, f func(Member) bool) bool {
 		if end < 0 {
 			return false
 		}
-		m.Key = Unquote(b[i:end])
+		key := b[i:end]
 		i = SkipSpace(b, end)
 		if i >= len(b) || b[i] != ':' {
 			return false
@@ -40,7 +64,7 @@ func Object(b []byte, f func(Member) bool) bool {
 		if m.ValEnd = SkipValue(b, m.ValStart); m.ValEnd < 0 {
 			return false
 		}
-		if !f(m) {
+		if !f(key, m) {
 			return true
 		}
 		i = SkipSpace(b, m.ValEnd)
@@ -140,7 +164,7 @@ func OneLine(raw []byte) []byte {
 // IsKind reports whether the JSON value starts with one of the bytes.
 func IsKind(raw []byte, kinds string) bool {
 	i := SkipSpace(raw, 0)
-	return i < len(raw) && bytes.IndexByte([]byte(kinds), raw[i]) >= 0
+	return i < len(raw) && strings.IndexByte(kinds, raw[i]) >= 0
 }
 
 // IsNull reports whether raw is null or absent.
@@ -209,7 +233,7 @@ func SkipValue(b []byte, i int) int {
 		default:
 			if depth == 0 {
 				j := i
-				for j < len(b) && bytes.IndexByte([]byte(",]} \t\r\n:"), b[j]) < 0 {
+				for j < len(b) && strings.IndexByte(",]} \t\r\n:", b[j]) < 0 {
 					j++
 				}
 				if j == i {
