@@ -6,13 +6,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mcpbridge/config"
 	"mcpbridge/messages"
 )
 
-// TestNothingIsRevived stops a server ten thousand times at random moments of its life
-// (starting, ready, in backoff, draining, quarantined, in the midst of its restart timers)
-// and looks for longer than any timer lasts: what is stopped stays stopped, until it is
-// started by somebody.
+// TestNothingIsRevived stops, drains, disables or removes a server ten thousand times at
+// random moments of its life (starting, ready, in backoff, draining, quarantined, in the
+// midst of its restart timers) and looks for longer than any timer lasts: it stays down,
+// until somebody starts it or configures it again.
 func TestNothingIsRevived(t *testing.T) {
 	rounds := 10_000
 	if testing.Short() {
@@ -37,8 +38,21 @@ func TestNothingIsRevived(t *testing.T) {
 		b := openFakes(t, f, fakeConfig("fs"))
 		defer closeBridge(t, b)
 		verbs := []messages.Verb{messages.VerbStart, messages.VerbRestart, messages.VerbReset, messages.VerbStart}
-		stops := []messages.Verb{messages.VerbStop, messages.VerbDrain, messages.VerbStop}
-		seen := map[messages.State]int{}
+		disabled := fakeConfig("fs")
+		disabled.Servers[0].Connect = config.ConnectDisabled
+		ends := []struct {
+			name string
+			end  func()
+			down messages.State
+			gone bool // it is not there any more, in no state
+			back func()
+		}{
+			{"stop", func() { _ = b.Operate(background, messages.VerbStop, "fs") }, messages.StateStopped, false, func() {}},
+			{"drain", func() { _ = b.Operate(background, messages.VerbDrain, "fs") }, messages.StateStopped, false, func() {}},
+			{"disable", func() { mustReload(t, b, disabled) }, messages.StateDisabled, false, func() { mustReload(t, b, fakeConfig("fs")) }},
+			{"remove", func() { mustReload(t, b, fakeConfig()) }, messages.StateIdle, true, func() { mustReload(t, b, fakeConfig("fs")) }},
+		}
+		seen, ended := map[messages.State]int{}, map[string]int{}
 		for n := range rounds {
 			for range 1 + rng.IntN(3) { // what is refused in this state is refused
 				_ = b.Operate(background, verbs[rng.IntN(len(verbs))], "fs")
@@ -46,8 +60,10 @@ func TestNothingIsRevived(t *testing.T) {
 			}
 			s, _ := b.Status().Server("fs")
 			seen[s.State]++
-			_ = b.Operate(background, stops[rng.IntN(len(stops))], "fs")
-			await(t, b, "fs", messages.StateStopped)
+			e := ends[rng.IntN(len(ends))]
+			ended[e.name]++
+			e.end()
+			awaitDown(t, b, f, "fs", e.down, e.gone)
 			dials := f.count("fs")
 			// Longer than the longest pause; every tenth time, than the longest cooldown.
 			pause := 2 * time.Minute
@@ -55,18 +71,34 @@ func TestNothingIsRevived(t *testing.T) {
 				pause = 2 * time.Hour
 			}
 			time.Sleep(pause)
-			if now, _ := b.Status().Server("fs"); now.State != messages.StateStopped || f.count("fs") != dials || f.alive("fs") != 0 {
-				t.Fatalf("round %d: stopped in %s, then %s (%s): %d starts became %d, %d live", n, s.State, now.State, now.Reason, dials, f.count("fs"), f.alive("fs"))
+			if now, shown := b.Status().Server("fs"); now.State != e.down || shown == e.gone || f.count("fs") != dials || f.alive("fs") != 0 {
+				t.Fatalf("round %d: %s in %s, then %s (%s): %d starts became %d, %d live", n, e.name, s.State, now.State, now.Reason, dials, f.count("fs"), f.alive("fs"))
 			}
+			e.back()
 		}
 		if f.atOnce("fs") > 1 {
 			t.Errorf("%d of it lived at once", f.atOnce("fs"))
 		}
-		t.Logf("%d rounds, %d starts; stopped in %v", rounds, f.count("fs"), seen)
+		t.Logf("%d rounds, %d starts; ended by %v in %v", rounds, f.count("fs"), ended, seen)
 		for _, state := range []messages.State{messages.StateStarting, messages.StateReady, messages.StateBackoff} {
 			if seen[state] == 0 {
 				t.Errorf("it was never stopped in %s: the test shows less than it says", state)
 			}
 		}
 	})
+}
+
+// awaitDown waits until the server has the state, or is gone, and none
+// of its processes lives.
+func awaitDown(t *testing.T, b *Bridge, f *fakes, name string, state messages.State, gone bool) {
+	t.Helper()
+	for range 1000 {
+		synctest.Wait()
+		if s, shown := b.Status().Server(name); s.State == state && shown != gone && f.alive(name) == 0 {
+			return
+		}
+		time.Sleep(time.Second)
+	}
+	s, shown := b.Status().Server(name)
+	t.Fatalf("%s is %s (shown: %t, %d live), want %s", name, s.State, shown, f.alive(name), state)
 }
