@@ -219,7 +219,7 @@ func TestS05ManyLargeResults(t *testing.T) {
 	refused := 0
 	for range 100 {
 		wg.Go(func() {
-			o := c.try("rogue/read", fmt.Sprint(`{"n":`, 8<<20, `}`), keep, within(5*time.Second))
+			o := c.try("rogue/read", fmt.Sprint(`{"n":`, 8<<20, `}`), keep, within(15*time.Second))
 			o.Result = nil // the bridge does not know, and counts it until it is delivered
 			mu.Lock()
 			defer mu.Unlock()

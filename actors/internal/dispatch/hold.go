@@ -61,9 +61,20 @@ func (c *Core) delivered(m messages.Delivered) {
 	}
 }
 
-// pressed reports whether a server has as much waiting as it may.
+// next is how much more the next result of a server is likely to be.
+func (s *server) next() int64 {
+	if s.usual < telling {
+		return 0
+	}
+	return s.usual
+}
+
+// pressed reports whether a server has as much waiting as it may, or so much that another
+// result of its would be too much: only its callers can make room then, so that nothing is
+// gained by standing in line.
 func (c *Core) pressed(s *server) bool {
-	return s.held >= s.share() || s.held > 0 && c.heldBytes >= mostHeld
+	share := s.share()
+	return s.held >= share || s.held > 0 && (s.held+s.next() > share || c.heldBytes >= mostHeld)
 }
 
 // room reports whether one more call may be handed out, whose result will be as large
@@ -75,7 +86,7 @@ func (c *Core) room(s *server) bool {
 	case c.pressed(s):
 		return false
 	default:
-		return s.usual < telling || s.held+int64(s.inFlight+1)*s.usual <= s.share()
+		return s.held+int64(s.inFlight+1)*s.next() <= s.share()
 	}
 }
 

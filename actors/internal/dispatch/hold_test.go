@@ -62,6 +62,27 @@ func TestResultsThatWait(t *testing.T) {
 	h.wantIdle()
 }
 
+// A call for whose result there would be no room does not stand in line until its
+// deadline where only the callers of others can make room: it is refused, as behind a
+// server that is over its share.
+func TestNoLineForRoom(t *testing.T) {
+	h := ready(t, func(l *messages.ServerLimits) { l.MaxReads, l.Queue, l.ResultBytes = 8, 100, 4<<20 }) // a share of 16 MiB
+	for i := range 3 {
+		h.call(fmt.Sprint("first", i), "read")
+		h.done(fmt.Sprint("first", i), bigReply(4)) // a little more than 4 MiB
+		h.want(fmt.Sprint("first", i), messages.OK, "")
+	}
+	h.call("late", "read")
+	if o := h.want("late", messages.Rejected, messages.CodeOverloaded); o.RetryAfter <= 0 || !strings.Contains(o.Message, "12 MiB") {
+		t.Errorf("%+v", o)
+	}
+	h.step(messages.Delivered{CallID: "first0"})
+	h.call("next", "read")
+	h.done("next", okReply)
+	h.want("next", messages.OK, "")
+	h.wantIdle()
+}
+
 // Whatever its size has been, one call may always run.
 func TestOneLargeResultAtATime(t *testing.T) {
 	h := ready(t, func(l *messages.ServerLimits) { l.ResultBytes = 1 << 20 })
