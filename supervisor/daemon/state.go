@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"mcpbridge/internal/flock"
 	"mcpbridge/supervisor/internal/files"
 )
 
@@ -36,9 +37,9 @@ func openState(dir string) (*state, error) {
 	if err != nil {
 		return nil, fmt.Errorf("state directory %s: %w", dir, err)
 	}
-	if err := lockFile(f); err != nil {
+	if err := flock.Lock(f); err != nil {
 		defer f.Close()
-		if !errors.Is(err, errLocked) {
+		if !errors.Is(err, flock.ErrLocked) {
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
 		who := "a bridge"

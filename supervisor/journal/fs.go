@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+
+	"mcpbridge/internal/flock"
 )
 
 // FS is the file layer below a journal, small enough to be replaced by one that
@@ -87,7 +89,7 @@ func (osFS) Lock(name string) (io.Closer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := lockFile(f); err != nil {
+	if err := flock.Lock(f); err != nil {
 		_ = f.Close()
 		return nil, fmt.Errorf("%s: another bridge has this journal open: %w", name, err)
 	}

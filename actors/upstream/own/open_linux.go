@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"mcpbridge/internal/flock"
 )
 
 const (
@@ -213,7 +215,7 @@ func (w *Owner) sweepLast() {
 	path := w.o.StateDir + "/last-run"
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err == nil {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		err = flock.Lock(f)
 		if err != nil {
 			_ = f.Close()
 		}
