@@ -39,6 +39,7 @@ func (s *site) config(t *testing.T, lab *harness.Lab, size string) harness.M {
 	effects["big"] = "side_effect"
 	local["effects"] = effects
 	cfg := harness.Config(harness.M{"s": local, "web": harness.M{"url": s.web, "effects": harness.Effects()}})
+	cfg["list_wait"] = "60s" // the first call comes when the server may still be starting
 	cfg["journal"] = harness.M{"max_size": size}
 	return cfg
 }
