@@ -53,7 +53,7 @@ FUZZ     := ./actors/upstream:FuzzFraming ./actors/upstream:FuzzSSE ./config:Fuz
             ./cmd/bridgectl:FuzzSanitise ./supervisor/journal:FuzzReplay
 
 fuzz: ## everything that reads foreign bytes, each for FUZZTIME=30s; what is found stays in testdata/fuzz
-	@for f in $(FUZZ); do echo "$${f#*:}"; $(GO) test -run '^$$' -fuzz "^$${f#*:}\$$" -fuzztime $(FUZZTIME) $${f%:*} || exit 1; done
+	@for f in $(FUZZ); do echo "$${f#*:}"; $(GO) test -run '^$$' -fuzz "^$${f#*:}\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s $${f%:*} || exit 1; done
 
 PAIRS ?= 1000000
 
