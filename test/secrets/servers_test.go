@@ -19,7 +19,7 @@ secret=$1; shift
 for v in "$LITERAL" "$FROM" "$FILE" "$secret"; do
   printf 'starting with %s\n' "$v"
   printf '%s' "$v" | base64 | tr -d '\n'; echo
-  for n in 900 1980 4050 8150 16340 32700 65500; do
+  for n in 1000 2024 4072 8168 16360 32744 65512; do # so that a cut there falls into the secret's tail
     printf '%*s%s\n' $n x "$v"
   done
 done >&2
