@@ -27,12 +27,12 @@ func configuredRow(cfg *config.Config, s config.Server, now time.Time) serverRow
 		status.Issues = []messages.Issue{*s.Err}
 	case !cfg.Enabled:
 		status.State, status.Reason = messages.StateDisabled, "the whole bridge is disabled"
+	case s.Blocked != "":
+		status.State, status.Reason = messages.StateBlocked, s.Blocked
 	case !s.Enabled:
 		status.State, status.Reason = messages.StateDisabled, "enabled: false"
 	case s.Connect == config.ConnectDisabled:
 		status.State, status.Reason = messages.StateDisabled, "connect: disabled"
-	case s.Blocked != "":
-		status.State, status.Reason = messages.StateBlocked, s.Blocked
 	case s.Connect == config.ConnectLazy:
 		status.State, status.Reason = messages.StateIdle, "connect: lazy"
 	default:

@@ -80,10 +80,14 @@ func (r *CheckReport) add(o LoadOptions, resolve, every bool) {
 // is remote, whether its host answers.
 func (l *loader) lookUp(servers []Server) map[string][]messages.Issue {
 	out := map[string][]messages.Issue{}
+	hidden := map[string]*Redactor{}
+	for _, s := range servers {
+		hidden[s.Name] = NewRedactor(s.Secrets)
+	}
 	fail := func(name, field, msg string) {
 		e := l.entries[name]
 		e.issues = nil
-		e.problem(field, messages.SeverityError, msg)
+		e.problem(field, messages.SeverityError, hidden[name].String(msg)) // hosts and paths may be made of references
 		out[name] = append(out[name], e.issues[0].Issue)
 	}
 	var urls, names []string

@@ -14,6 +14,8 @@ type entry struct {
 	own []field // what the entry itself says, without defaults
 	// approved is set on the copy of a project's entry that a person has agreed to.
 	approved bool
+	// replaces is where the user's own entry stands that this one takes the place of.
+	replaces string
 	doc      *document
 	at       map[string]value
 	issues   []found

@@ -139,17 +139,58 @@ func TestOursInJSON(t *testing.T) {
 	}
 }
 
-// TestSwitchedOffAbove: an entry that says only that it is off switches off the one below.
+// TestSwitchedOffAbove: an entry that says only that it is off switches off the one below,
+// unless a project nobody trusts says so of the user's own (requirement A12).
 func TestSwitchedOffAbove(t *testing.T) {
 	w := newWorld(t).user("mcp_servers: {a: {command: x, args: [y]}, b: {command: x}}")
-	write(t, filepath.Join(w.dir, ".mcp.json"), `{"mcpServers": {"a": {"disabled": true}, "b": {"disabled": false}, "c": {"enabled": false}}}`)
-	c := w.load()
+	write(t, filepath.Join(w.dir, "mcp.json"), `{"mcpServers": {"d": {"command": "x"}}}`)
+	write(t, filepath.Join(w.dir, ".mcp.json"), `{"mcpServers": {"a": {"disabled": true}, "b": {"disabled": false}, "c": {"enabled": false}, "d": {"disabled": true}}}`)
+	c := w.load(trust)
 	if s := w.server(c, "a"); s.Err != nil || s.Enabled || s.Command != "x" || s.Layer != LayerUser {
 		t.Errorf("a: %+v", s)
 	}
 	for _, name := range []string{"b", "c"} { // nothing to start, and nothing to switch off
 		if s := w.server(c, name); s.Err == nil {
 			t.Errorf("%s: %+v", name, s)
+		}
+	}
+	c = w.load()
+	if s := w.server(c, "a"); !s.Startable() || s.Layer != LayerUser {
+		t.Errorf("a of the user is switched off by a project: %v", s)
+	}
+	if want := "mcpServers.a: ignored: a project may not switch off the server of your own configuration at HOME"; !slices.ContainsFunc(w.lines(c), func(l string) bool { return strings.Contains(l, want) }) {
+		t.Errorf("nobody says so: %v", w.lines(c))
+	}
+	if s := w.server(c, "d"); s.Err != nil || s.Enabled || s.Blocked != "" {
+		t.Errorf("d, of the same workspace: %v", s)
+	}
+}
+
+// TestReplacedIsNotForgotten: an entry of the workspace that takes the place of the user's
+// own waits for approval even if it starts nothing, and says what it stands in for.
+func TestReplacedIsNotForgotten(t *testing.T) {
+	for _, entry := range []string{`{"command": "y"}`, `{"command": "y", "enabled": false}`, `{"command": "y", "disabled": true}`, `{"command": "y", "connect": "disabled"}`} {
+		w := newWorld(t).user("mcp_servers: {a: {command: x}}")
+		write(t, filepath.Join(w.dir, "mcp.json"), `{"mcp_servers": {"a": {"command": "z"}}}`)
+		write(t, filepath.Join(w.dir, ".mcp.json"), `{"mcp_servers": {"a": `+entry+`, "new": `+entry+`}}`)
+		c := w.load()
+		s := w.server(c, "a")
+		if s.Startable() || s.Blocked != "approval" || s.Approval == nil || s.Command != "y" {
+			t.Errorf("%s: %v, blocked %q", entry, s, s.Blocked)
+		}
+		if !slices.ContainsFunc(c.Issues, func(i messages.Issue) bool {
+			return AwaitsApproval(i) && i.Server == "a" && strings.Contains(i.Message, "stands in for your own entry at "+w.home)
+		}) {
+			t.Errorf("%s: nobody says whose place it takes: %v", entry, w.lines(c))
+		}
+		if r := s.Approval.Resolve(); r.Blocked != "" || r.Startable() != (entry == `{"command": "y"}`) {
+			t.Errorf("%s, approved: %v", entry, r)
+		}
+		if n := w.server(c, "new"); (n.Blocked != "") != (entry == `{"command": "y"}`) {
+			t.Errorf("%s, which replaces nothing: blocked %q", entry, n.Blocked)
+		}
+		if s := w.server(w.load(trust), "a"); s.Blocked != "" {
+			t.Errorf("%s, trusted: %v", entry, s)
 		}
 	}
 }

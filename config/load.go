@@ -286,12 +286,19 @@ func (l *loader) servers(v value) {
 	}
 }
 
-// switchOff applies an entry that says nothing but enabled: false to the one below it.
+// switchOff applies an entry that says nothing but enabled: false to the one below it. A
+// project may not switch off what the user's own configuration starts (requirement A12):
+// it says so and changes nothing.
 func (l *loader) switchOff(name string, v value) bool {
 	below := l.entries[name]
 	off := get(v.node, "enabled")
 	if below == nil || off == nil || len(v.node.Content) != 2 || off.ShortTag() != "!!bool" || strings.EqualFold(off.Value, "true") {
 		return false
+	}
+	if !v.doc.trusted && below.doc.trusted {
+		l.top.reportAt(v, v.node.Line, v.node.Column, messages.SeverityWarning,
+			"ignored: a project may not switch off the server of your own configuration at "+below.Source+"; switch it off there, or start with --trust-project")
+		return true
 	}
 	e := *below
 	e.at = maps.Clone(below.at)
@@ -304,11 +311,16 @@ func (l *loader) switchOff(name string, v value) bool {
 	return true
 }
 
-// shadow says what a broken entry hides.
+// shadow notes what an entry stands in for, and says what a broken one hides.
 func (l *loader) shadow(e *entry) {
 	below := l.entries[e.Name]
 	if below == nil {
 		return
+	}
+	if below.doc.trusted {
+		e.replaces = below.Source
+	} else {
+		e.replaces = below.replaces
 	}
 	if e.firstError() != nil && below.firstError() == nil {
 		e.problem("", messages.SeverityWarning, "this entry is broken and still replaces the valid one at "+below.Source+
@@ -385,9 +397,15 @@ func (l *loader) settle(e *entry) {
 		e.Connect = l.cfg.connectMode(e.Connect, l.env.lookup)
 	}
 	e.Err = e.firstError()
-	if !e.doc.trusted && e.Err == nil && e.Enabled && e.Connect != ConnectDisabled {
+	// An entry that is off starts nothing, so that nobody need agree to it, but one that
+	// takes the place of the user's own takes that away.
+	if !e.doc.trusted && e.Err == nil && (e.Enabled && e.Connect != ConnectDisabled || e.replaces != "") {
 		e.Blocked = "approval"
-		e.problem("", messages.SeverityWarning, approvalText+
+		text := approvalText
+		if e.replaces != "" {
+			text += "it stands in for your own entry at " + e.replaces + ", which does not run either; rename it to have both, or "
+		}
+		e.problem("", messages.SeverityWarning, text+
 			"read the entry, then `bridgectl approve` it (`bridgectl approvals` shows its id), or start with --trust-project")
 		e.Approval = l.ask(e)
 	}

@@ -142,7 +142,7 @@ defaults: {trust: read_only}
 		w := newWorld(t).user(user).project(project)
 		c := w.load()
 		w.wantLines(c,
-			"warning: WORK/.mcpbridge/config.yaml:3:3: mcp_servers.both: blocked: this server comes from the workspace and nobody has approved it; read the entry, then `bridgectl approve` it (`bridgectl approvals` shows its id), or start with --trust-project",
+			"warning: WORK/.mcpbridge/config.yaml:3:3: mcp_servers.both: blocked: this server comes from the workspace and nobody has approved it; it stands in for your own entry at HOME/.config/mcpbridge/config.yaml:3:3, which does not run either; rename it to have both, or read the entry, then `bridgectl approve` it (`bridgectl approvals` shows its id), or start with --trust-project",
 			"warning: WORK/.mcpbridge/config.yaml:4:3: mcp_servers.theirs: blocked: this server comes from the workspace and nobody has approved it; read the entry, then `bridgectl approve` it (`bridgectl approvals` shows its id), or start with --trust-project",
 			"warning: WORK/.mcpbridge/config.yaml:7:5: permissions[1]: ignored: a project may only add deny and ask rules; put it into your own configuration, or start with --trust-project",
 			"warning: WORK/.mcpbridge/config.yaml:9:1: list_wait: ignored: a project may only add servers and deny or ask rules; put it into your own configuration, or start with --trust-project",

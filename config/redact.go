@@ -21,6 +21,7 @@ type Redactor struct {
 	// innocent text is dismissed by one look.
 	heads   [1 << 16 / 64]uint64
 	byStart map[[minSecret]byte][]string // longest first
+	longest int                          // of the patterns
 }
 
 // NewRedactor prepares the redaction of secrets, usually Server.Secrets. Values below
@@ -34,6 +35,7 @@ func NewRedactor(secrets []string) *Redactor {
 				continue
 			}
 			seen[p] = true
+			r.longest = max(r.longest, len(p))
 			head := uint16(p[0])<<8 | uint16(p[1])
 			r.heads[head/64] |= 1 << (head % 64)
 			start := [minSecret]byte([]byte(p[:minSecret]))
@@ -115,6 +117,40 @@ func (r *Redactor) String(s string) string {
 	}
 	b.WriteString(s[done:])
 	return b.String()
+}
+
+// Cut says where the beginning of a text that goes on may be taken off, at most at, so
+// that no secret is torn: neither one that is in s nor one of which s holds only the
+// beginning. It is 0 where more of the text is needed. A text of nothing but secrets, each
+// overlapping the next, is cut all the same: it must not be kept for ever.
+func (r *Redactor) Cut(s string, at int) int {
+	if r == nil || len(r.byStart) == 0 {
+		return at
+	}
+	at = min(at, len(s)-r.longest+1)
+	if at <= 0 {
+		return 0
+	}
+	begin, end := -1, 0 // of the last run of secrets
+	for i := 0; i < at && i+minSecret <= len(s); i++ {
+		head := uint16(s[i])<<8 | uint16(s[i+1])
+		if r.heads[head/64]&(1<<(head%64)) == 0 {
+			continue
+		}
+		if n := r.match(s[i:]); n > 0 {
+			if i >= end {
+				begin = i
+			}
+			end = max(end, i+n)
+		}
+	}
+	if end <= at {
+		return at
+	}
+	if at-begin > 2*r.longest {
+		return at
+	}
+	return begin
 }
 
 // match is the length of the longest secret at the beginning of s.

@@ -89,3 +89,38 @@ func BenchmarkRedactor(b *testing.B) {
 		r.String(line)
 	}
 }
+
+// TestCutTearsNothing: a text that is redacted piece by piece shows no more of a secret
+// than one that is redacted whole.
+func TestCutTearsNothing(t *testing.T) {
+	red := NewRedactor([]string{"abcabcabcX", "secret-one", "one-and-two"})
+	rapid.Check(t, func(t *rapid.T) {
+		parts := rapid.SliceOfN(rapid.SampledFrom([]string{"abcabcabcX", "secret-one", "one-and-two", "secret-one-and-two", "abc", "sec", " plain ", "x"}), 1, 40).Draw(t, "parts")
+		text, kept, got := strings.Join(parts, ""), "", ""
+		for rest := text; rest != ""; {
+			n := min(len(rest), rapid.IntRange(1, 60).Draw(t, "piece"))
+			piece := kept + rest[:n]
+			rest = rest[n:]
+			at := red.Cut(piece, len(piece))
+			if at < 0 || at > len(piece) {
+				t.Fatalf("cut %q at %d", piece, at)
+			}
+			got += red.String(piece[:at])
+			kept = piece[at:]
+		}
+		got += red.String(kept)
+		// Where a cut falls between two secrets that touch, each has its own mask.
+		one := func(s string) string {
+			for strings.Contains(s, mask+mask) {
+				s = strings.ReplaceAll(s, mask+mask, mask)
+			}
+			return s
+		}
+		if want := red.String(text); one(got) != one(want) {
+			t.Errorf("%q\npiece by piece %q\nwhole          %q", text, got, want)
+		}
+	})
+	if long := NewRedactor([]string{"aaaaaaaa"}); long.Cut(strings.Repeat("a", 1000), 1000) == 0 {
+		t.Error("a text of nothing but secrets is kept for ever")
+	}
+}

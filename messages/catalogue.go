@@ -8,6 +8,7 @@ type Catalogue struct {
 	Version uint64 // grows by one with each published change
 	all     []Tool // sorted by Name; unlisted ones too
 	byName  map[string]int
+	twice   map[string]bool // server/tool forms that more than one tool goes by: no name at all
 	views   map[string]func(Tool) bool
 	known   map[string]bool
 }
@@ -17,9 +18,17 @@ type Catalogue struct {
 // holds the servers whose definitions have been seen, tools or none.
 func NewCatalogue(version uint64, tools []Tool, views map[string]func(Tool) bool, known map[string]bool) *Catalogue {
 	c := &Catalogue{Version: version, all: tools, byName: make(map[string]int, 3*len(tools)), views: views, known: known}
-	// Exact local names win over the convenience form "server/tool".
+	// Both parts of the convenience form "server/tool" may hold a slash: what two tools
+	// go by is neither's name. Local names hold none, so they are never touched by this.
 	for i, t := range tools {
-		c.byName[t.Server+"/"+t.RemoteName] = i
+		form := t.Server + "/" + t.RemoteName
+		if _, ok := c.byName[form]; ok {
+			c.unname(form)
+		}
+		c.byName[form] = i
+	}
+	for form := range c.twice {
+		delete(c.byName, form)
 	}
 	for i, t := range tools {
 		c.byName[t.EndpointName] = i
@@ -28,6 +37,15 @@ func NewCatalogue(version uint64, tools []Tool, views map[string]func(Tool) bool
 		c.byName[t.Name] = i
 	}
 	return c
+}
+
+// unname takes a server/tool form away from everybody.
+func (c *Catalogue) unname(form string) {
+	if c.twice == nil {
+		c.twice = map[string]bool{}
+	}
+	c.twice[form] = true
+	delete(c.byName, form)
 }
 
 // Tools returns the tools that are on offer, sorted by name. The slice is the caller's.
@@ -55,13 +73,32 @@ func (c *Catalogue) Walk(f func(*Tool) bool) {
 }
 
 // Lookup finds a tool by its full name (mcp__fs__read_file), its endpoint name
-// (fs__read_file) or server/tool (fs/read_file), on offer or not.
+// (fs__read_file) or server/tool (fs/read_file), on offer or not. A server/tool form
+// that more than one tool goes by ("a/b/c" of server "a" and of server "a/b") finds
+// none of them; Meanings tells which they are.
 func (c *Catalogue) Lookup(name string) (Tool, bool) {
 	i, ok := c.byName[name]
 	if !ok {
 		return Tool{}, false
 	}
 	return c.all[i], true
+}
+
+// Meanings are the tools that an ambiguous server/tool form may stand for, sorted by
+// name; none where Lookup decides. In a view it may be one: a form that is ambiguous in
+// the whole catalogue is ambiguous in all of its views, so that it means the same, or
+// nothing, to everybody.
+func (c *Catalogue) Meanings(form string) []Tool {
+	if !c.twice[form] {
+		return nil
+	}
+	var out []Tool
+	for _, t := range c.all {
+		if t.Server+"/"+t.RemoteName == form {
+			out = append(out, t)
+		}
+	}
+	return out
 }
 
 // LookupRemote finds a tool of one server by the name that the server itself uses.
@@ -111,7 +148,11 @@ func (c *Catalogue) View(view string) (snapshot *Catalogue, ok bool) {
 			kept = append(kept, t)
 		}
 	}
-	return NewCatalogue(c.Version, kept, c.views, c.known), c.HasView(view)
+	v := NewCatalogue(c.Version, kept, c.views, c.known)
+	for form := range c.twice {
+		v.unname(form)
+	}
+	return v, c.HasView(view)
 }
 
 // Server returns what the one server offers, sorted by local name.

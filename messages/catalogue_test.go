@@ -46,6 +46,44 @@ func TestLookup(t *testing.T) {
 	}
 }
 
+// TestLookupDoesNotGuess: servers and tools may have slashes in their names, so that one
+// server/tool form may belong to several tools. It is then nobody's, in whatever order
+// they come and in every view, and each is found by all its other names.
+func TestLookupDoesNotGuess(t *testing.T) {
+	one := Tool{Name: "mcp__a__b_c__1", EndpointName: "a__b_c__1", Server: "a", RemoteName: "b/c", Effect: ReadOnly}
+	two := Tool{Name: "mcp__a_b__c__2", EndpointName: "a_b__c__2", Server: "a/b", RemoteName: "c", Effect: SideEffect, Listed: true}
+	three := Tool{Name: "mcp__a_b_c__2", EndpointName: "a_b_c__2", Server: "a", RemoteName: "b/d"}
+	rules := map[string]func(Tool) bool{"reads": func(t Tool) bool { return t.Effect == ReadOnly }}
+	for _, tools := range [][]Tool{{one, two, three}, {two, one, three}, {three, two, one}} {
+		whole := NewCatalogue(1, tools, rules, nil)
+		reads, _ := whole.View("reads")
+		for _, c := range []*Catalogue{whole, reads} {
+			if got, ok := c.Lookup("a/b/c"); ok {
+				t.Errorf("a/b/c is taken for %s", got.Name)
+			}
+		}
+		if got := names(whole.Meanings("a/b/c")); len(got) != 2 {
+			t.Errorf("a/b/c may mean %v", got)
+		}
+		if got := names(reads.Meanings("a/b/c")); len(got) != 1 || got[0] != one.Name {
+			t.Errorf("in the view a/b/c may mean %v", got)
+		}
+		for _, want := range []Tool{one, two} {
+			for _, name := range []string{want.Name, want.EndpointName} {
+				if got, ok := whole.Lookup(name); !ok || got.Name != want.Name {
+					t.Errorf("%s finds %s, %t", name, got.Name, ok)
+				}
+			}
+			if got, ok := whole.LookupRemote(want.Server, want.RemoteName); !ok || got.Name != want.Name {
+				t.Errorf("%s and %s find %s, %t", want.Server, want.RemoteName, got.Name, ok)
+			}
+		}
+		if got, ok := whole.Lookup("a/b/d"); !ok || got.Name != three.Name || whole.Meanings("a/b/d") != nil {
+			t.Errorf("a/b/d finds %s, %t", got.Name, ok)
+		}
+	}
+}
+
 func TestListsAndViews(t *testing.T) {
 	c := sample()
 	if diff := cmp.Diff([]string{"mcp__a__b_c", "mcp__fs__read", "mcp__fs__write"}, names(c.Tools())); diff != "" {

@@ -190,13 +190,13 @@ func (m *machine) boot(now time.Time) {
 		m.warn("not started: %s", why)
 	case m.bridgeOff:
 		m.enter(now, messages.StateDisabled, "the whole bridge is disabled", time.Time{})
+	case m.cfg.Blocked != "":
+		m.enter(now, messages.StateBlocked, m.cfg.Blocked, time.Time{})
+		m.warn("not started: waits for %s", m.cfg.Blocked)
 	case !m.cfg.Enabled:
 		m.enter(now, messages.StateDisabled, "enabled: false", time.Time{})
 	case m.cfg.Connect == config.ConnectDisabled:
 		m.enter(now, messages.StateDisabled, "connect: disabled", time.Time{})
-	case m.cfg.Blocked != "":
-		m.enter(now, messages.StateBlocked, m.cfg.Blocked, time.Time{})
-		m.warn("not started: waits for %s", m.cfg.Blocked)
 	case m.cfg.Connect == config.ConnectLazy:
 		m.recall()
 		m.enter(now, messages.StateIdle, "connect: lazy", time.Time{})

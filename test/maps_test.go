@@ -15,7 +15,8 @@ import (
 	"mcpbridge/test/harness"
 )
 
-// rows are the ids that a map must have, each once. `F01-F16` counts up.
+// rows are the ids that a map must have, each once. `F01-F16` and `A1-A12` count up. What
+// an id means is the map's own matter.
 type rows []string
 
 var maps = map[string]rows{
@@ -23,6 +24,7 @@ var maps = map[string]rows{
 		"B16", "B18", "B19", "B21", "B23", "B24", "B25", "B27", "B29", "B31", "B32", "B34", "B35", "B36", "B39", "B41", "B42", "B44", "B46", "B48",
 		"B49", "B50", "B52", "B53", "B55", "B56", "B57", "B58", "B59", "B62", "B64", "B66", "B68", "B70", "B71", "B73", "B74", "B76", "B78", "B79",
 		"B81", "B82", "B84", "B86", "B87"},
+	"REQUIREMENTS.md": {"A1-A12", "B1-B10", "C1-C9", "D1-D8"},
 }
 
 var (
@@ -70,6 +72,14 @@ func TestMaps(t *testing.T) {
 				t.Errorf("%s has a row %s that nobody asked for", file, id)
 			}
 		}
+	}
+}
+
+// TestRows: a range holds both of its ends and all between, with and without a zero in front.
+func TestRows(t *testing.T) {
+	got := rows{"A8-A12", "F09-F11", "C1-C2", "X7"}.expand()
+	if want := []string{"A8", "A9", "A10", "A11", "A12", "F09", "F10", "F11", "C1", "C2", "X7"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 

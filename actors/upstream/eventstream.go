@@ -141,11 +141,11 @@ func (r *remote) runSSE(opened chan<- error) {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		fail(resp.StatusCode, errors.New(describe(resp)))
+		fail(resp.StatusCode, errors.New(describe(resp, r.red)))
 		return
 	}
 	if t := mediaType(resp); t != "text/event-stream" {
-		fail(resp.StatusCode, fmt.Errorf("content type %q instead of an event stream", shown(t)))
+		fail(resp.StatusCode, fmt.Errorf("content type %q instead of an event stream", r.shown(t)))
 		return
 	}
 	er := newEventReader(resp.Body, r.max)
@@ -161,7 +161,7 @@ func (r *remote) runSSE(opened chan<- error) {
 		fail(resp.StatusCode, errors.New("the event stream names no address for requests"))
 		return
 	case originOf(to) != originOf(from):
-		fail(resp.StatusCode, fmt.Errorf("the event stream names another origin for requests, %s: not followed", shown(originOf(to))))
+		fail(resp.StatusCode, fmt.Errorf("the event stream names another origin for requests, %s: not followed", r.shown(originOf(to))))
 		return
 	}
 	to.User, to.Fragment = from.User, ""

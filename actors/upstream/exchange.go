@@ -97,7 +97,7 @@ func (r *remote) answer(ctx context.Context, p *pending, resp *http.Response) {
 	switch mediaType(resp) {
 	case "application/json":
 		if coded := resp.Header.Get("Content-Encoding"); coded != "" && !strings.EqualFold(coded, "identity") {
-			r.mux.settle(p, messages.Reply{Kind: messages.ReplyProtocol, Err: "the answer has the content encoding " + shown(coded) + ", which was not asked for"})
+			r.mux.settle(p, messages.Reply{Kind: messages.ReplyProtocol, Err: "the answer has the content encoding " + r.shown(coded) + ", which was not asked for"})
 			return
 		}
 		r.readJSON(resp, func(f frame) {
@@ -112,7 +112,7 @@ func (r *remote) answer(ctx context.Context, p *pending, resp *http.Response) {
 		r.streamed(ctx, p, resp)
 	default:
 		r.mux.settle(p, messages.Reply{Kind: messages.ReplyProtocol,
-			Err: fmt.Sprintf("HTTP %d with content type %q instead of an answer", resp.StatusCode, shown(mediaType(resp)))})
+			Err: fmt.Sprintf("HTTP %d with content type %q instead of an answer", resp.StatusCode, r.shown(mediaType(resp)))})
 	}
 }
 
@@ -186,7 +186,7 @@ func (r *remote) resume(ctx context.Context, er *eventReader, tries *int) (*http
 			return resp, nil
 		}
 		r.streamRefused(resp)
-		return nil, fmt.Errorf("the stream of the answer broke and could not be resumed: %s", describe(resp))
+		return nil, fmt.Errorf("the stream of the answer broke and could not be resumed: %s", describe(resp, r.red))
 	}
 	return nil, errors.New("the stream of the answer broke and could not be resumed")
 }
@@ -233,7 +233,7 @@ func (r *remote) sdkExchange(id int64, method string, body []byte) {
 				return
 			}
 		}
-		fail(resp.StatusCode, errors.New(describe(resp)))
+		fail(resp.StatusCode, errors.New(describe(resp, r.red)))
 		return
 	}
 	if r.sse {
@@ -269,7 +269,7 @@ func (r *remote) sdkExchange(id int64, method string, body []byte) {
 			}
 		}
 	default:
-		fail(resp.StatusCode, fmt.Errorf("HTTP %d with content type %q instead of an answer to %s", resp.StatusCode, shown(mediaType(resp)), method))
+		fail(resp.StatusCode, fmt.Errorf("HTTP %d with content type %q instead of an answer to %s", resp.StatusCode, r.shown(mediaType(resp)), method))
 	}
 }
 

@@ -52,9 +52,9 @@ func (r *remote) do(make requestTo, once bool) (*http.Response, error) {
 			return nil, err
 		case once:
 			r.moveTo(next)
-			return nil, &errRedirect{fmt.Sprintf("redirected to %s (HTTP %d) after it was sent: not sent again", shown(next.EscapedPath()), resp.StatusCode)}
+			return nil, &errRedirect{fmt.Sprintf("redirected to %s (HTTP %d) after it was sent: not sent again", r.shown(next.EscapedPath()), resp.StatusCode)}
 		case n == maxRedirects:
-			return nil, &errRedirect{fmt.Sprintf("more than %d redirects, the last one to %s: is it a loop?", maxRedirects, shown(next.EscapedPath()))}
+			return nil, &errRedirect{fmt.Sprintf("more than %d redirects, the last one to %s: is it a loop?", maxRedirects, r.shown(next.EscapedPath()))}
 		}
 		u = next
 	}
@@ -80,11 +80,11 @@ func (r *remote) redirected(from *url.URL, method string, resp *http.Response) (
 	to.User, to.Fragment = from.User, "" // ours, not what the server says; it goes no further than the origin
 	switch a, b := originOf(from), originOf(to); {
 	case a != b && strings.HasPrefix(a, "https:") && strings.HasPrefix(b, "http:"):
-		return nil, &errRedirect{fmt.Sprintf("redirected to another origin, %s, which is not encrypted: not followed", shown(b))}
+		return nil, &errRedirect{fmt.Sprintf("redirected to another origin, %s, which is not encrypted: not followed", r.shown(b))}
 	case a != b:
-		return nil, &errRedirect{fmt.Sprintf("redirected to another origin, %s: not followed", shown(b))}
+		return nil, &errRedirect{fmt.Sprintf("redirected to another origin, %s: not followed", r.shown(b))}
 	case method == http.MethodPost && resp.StatusCode < http.StatusTemporaryRedirect:
-		return nil, &errRedirect{fmt.Sprintf("redirected to %s in a way that drops the request (HTTP %d): use that as url", shown(to.EscapedPath()), resp.StatusCode)}
+		return nil, &errRedirect{fmt.Sprintf("redirected to %s in a way that drops the request (HTTP %d): use that as url", r.shown(to.EscapedPath()), resp.StatusCode)}
 	}
 	return to, nil
 }

@@ -36,7 +36,7 @@ func (r *remote) refused(p *pending, resp *http.Response) {
 	raw := errorBody(body, p.id)
 	switch {
 	case lost || raw == nil || after > 0:
-		r.mux.loseAs(p, messages.Reply{Err: describe(resp), Proven: provesRefusal(resp.StatusCode), After: after})
+		r.mux.loseAs(p, messages.Reply{Err: describe(resp, r.red), Proven: provesRefusal(resp.StatusCode), After: after})
 	default:
 		r.mux.settle(p, messages.Reply{Kind: messages.ReplyError, Raw: raw})
 	}
@@ -44,10 +44,10 @@ func (r *remote) refused(p *pending, resp *http.Response) {
 	case lost:
 		r.failAs("session ended by server", true)
 	case resp.StatusCode == http.StatusUnauthorized:
-		r.block(describe(resp))
+		r.block(describe(resp, r.red))
 	case resp.StatusCode != http.StatusForbidden || raw != nil && p.exec != nil:
 	case p.method == "tools/list" || challenged(resp):
-		r.block(describe(resp))
+		r.block(describe(resp, r.red))
 	default: // one tool may be forbidden, or everything
 		r.check("tools/list")
 	}
@@ -147,7 +147,7 @@ func challenged(resp *http.Response) bool {
 
 // describe says what an HTTP error says: its status, what the server wants to see,
 // and when to come again.
-func describe(resp *http.Response) string {
+func describe(resp *http.Response, red redactor) string {
 	s := statusError(resp.StatusCode).Error()
 	switch resp.StatusCode {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired:
@@ -155,7 +155,7 @@ func describe(resp *http.Response) string {
 		if resp.StatusCode == http.StatusProxyAuthRequired {
 			c = resp.Header.Values("Proxy-Authenticate")
 		}
-		if text := shown(strings.Join(c, ", ")); text != "" {
+		if text := shown(red.String(strings.Join(c, ", "))); text != "" {
 			s += "; it asks for: " + text
 		}
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
@@ -165,6 +165,10 @@ func describe(resp *http.Response) string {
 	}
 	return s
 }
+
+// shown is shown of a server's words, which may repeat what it was told. What must not be
+// seen goes first: a secret that is cut in two is not found any more.
+func (r *remote) shown(s string) string { return shown(r.red.String(s)) }
 
 // shown makes a server's words fit for one line of a message: nothing that a terminal
 // would take for a command, and not long.

@@ -13,6 +13,8 @@ import (
 	"unicode"
 
 	"pgregory.net/rapid"
+
+	"mcpbridge/config"
 )
 
 func response(status int, header ...string) *http.Response {
@@ -80,7 +82,7 @@ func TestDescribe(t *testing.T) {
 		"HTTP 500 Internal Server Error":                                 response(500, "WWW-Authenticate", "x", "Retry-After", "5"),
 		"HTTP 599":                                                       response(599),
 	} {
-		if got := describe(resp); got != want {
+		if got := describe(resp, plainText{}); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
@@ -176,6 +178,25 @@ func TestEventReaderNoise(t *testing.T) {
 	for _, want := range []string{"", "ok"} {
 		if _, err := r.next(); err != nil || r.lastID != want {
 			t.Errorf("id %.20q, %v", r.lastID, err)
+		}
+	}
+}
+
+// plainText hides nothing.
+type plainText struct{}
+
+func (plainText) String(s string) string { return s }
+
+func (plainText) Cut(_ string, at int) int { return at }
+
+// TestWordsAreHiddenBeforeTheyAreCut: what a refusing server repeats is hidden, also where
+// the rest of it would be cut off.
+func TestWordsAreHiddenBeforeTheyAreCut(t *testing.T) {
+	red := config.NewRedactor([]string{"s3cret-bearer-token"})
+	for n := 270; n < 310; n++ {
+		resp := &http.Response{StatusCode: 401, Header: http.Header{"Www-Authenticate": {strings.Repeat("x", n) + "s3cret-bearer-token and more"}}}
+		if got := describe(resp, red); strings.Contains(got, "s3cre") {
+			t.Errorf("behind %d: %s", n, got[n:])
 		}
 	}
 }

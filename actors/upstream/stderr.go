@@ -17,8 +17,12 @@ const (
 	stderrBurst = 2000
 )
 
-// redactor hides the configured secrets of a server in a text.
-type redactor interface{ String(string) string }
+// redactor hides the configured secrets of a server in a text, and says where a text that
+// goes on may be cut so that none is torn.
+type redactor interface {
+	String(s string) string
+	Cut(s string, at int) int
+}
 
 // stderrLog reads a server's stderr so that it never blocks the server, keeps the
 // last lines, and passes lines on at a bounded rate.
@@ -38,10 +42,20 @@ type stderrLog struct {
 // read consumes r to its end.
 func (s *stderrLog) read(r io.Reader) {
 	br := bufio.NewReaderSize(r, stderrLine)
+	pass := func(line string) {
+		s.line(strings.ToValidUTF8(strings.TrimRight(line, "\r\n"), "\uFFFD"))
+	}
+	kept := "" // of a long line: what may be the beginning of a secret
 	for {
 		line, err := br.ReadSlice('\n')
-		if len(line) > 0 {
-			s.line(strings.ToValidUTF8(strings.TrimRight(string(line), "\r\n"), "\uFFFD"))
+		text := kept + string(line)
+		kept = ""
+		if err == bufio.ErrBufferFull {
+			at := s.red.Cut(text, len(text))
+			text, kept = text[:at], text[at:]
+		}
+		if len(text) > 0 {
+			pass(text)
 		}
 		if err != nil && err != bufio.ErrBufferFull {
 			return

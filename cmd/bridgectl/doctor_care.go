@@ -62,10 +62,11 @@ func care(s config.Server, o messages.Ownership) serverCare {
 		return c
 	}
 	c.Rung = o.Rung
+	red := config.NewRedactor(s.Secrets) // a path may be made of references
 	if path, err := exec.LookPath(s.Command); err == nil {
-		c.Command = path
+		c.Command = red.String(path)
 	} else {
-		c.Command = s.Command + " (not found)"
+		c.Command = red.String(s.Command) + " (not found)"
 	}
 	c.Ownership = append(held(o), afterKill(o)...)
 	c.Ownership = append(c.Ownership, limited(s.Limits, o)...)

@@ -146,6 +146,31 @@ func SetMember(obj []byte, key string, val []byte) []byte {
 	return append(out, obj[open+1:]...)
 }
 
+// Drop returns obj without the members whose decoded keys the function names; obj itself
+// if there are none. No other byte changes, but for the commas and blanks between them.
+func Drop(obj []byte, named func(key string) bool) []byte {
+	var kept [][2]int
+	dropped := false
+	if !Object(obj, func(m Member) bool {
+		if named(m.Key) {
+			dropped = true
+		} else {
+			kept = append(kept, [2]int{m.KeyStart, m.ValEnd})
+		}
+		return true
+	}) || !dropped {
+		return obj
+	}
+	out := append(make([]byte, 0, len(obj)), '{')
+	for i, at := range kept {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, obj[at[0]:at[1]]...)
+	}
+	return append(out, '}')
+}
+
 // OneLine makes raw fit a line: line breaks in valid JSON are white space between
 // tokens, so each becomes a blank. The length stays.
 func OneLine(raw []byte) []byte {

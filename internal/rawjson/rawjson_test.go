@@ -2,6 +2,7 @@ package rawjson
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -49,6 +50,19 @@ func TestArray(t *testing.T) {
 	for _, text := range []string{``, `{}`, `[`, `[1`, `[1,`, `["a`, `[1 2]`} {
 		if Array([]byte(text), func([]byte) bool { return true }) {
 			t.Errorf("%q is taken for an array", text)
+		}
+	}
+}
+
+func TestDrop(t *testing.T) {
+	ours := func(key string) bool { return strings.HasPrefix(key, "x/") }
+	for in, want := range map[string]string{
+		`{}`: `{}`, `{ "a" : 1 }`: `{ "a" : 1 }`, `[1]`: `[1]`, `{"x/a":1}`: `{}`,
+		`{"x/a":1,"b":{"x/c":2.0}}`: `{"b":{"x/c":2.0}}`, `{ "b" : 1.00 , "x/a": {"y":[1]}, "c":"x/" }`: `{"b" : 1.00,"c":"x/"}`,
+		`{"x\/a":1,"\u0078/b":2,"b":3}`: `{"b":3}`, `{"b":1,"x/a":2,"x/a":3}`: `{"b":1}`,
+	} {
+		if got := string(Drop([]byte(in), ours)); got != want {
+			t.Errorf("%s: %s, want %s", in, got, want)
 		}
 	}
 }

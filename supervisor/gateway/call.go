@@ -274,8 +274,10 @@ func (c *toolCall) result(o messages.Outcome) json.RawMessage {
 		res = nil
 	}
 	if !answered || !rawjson.IsObject(res) {
-		res = outcomeResult(o)
-	} else if c.wantID {
+		return outcomeResult(o)
+	}
+	res = withoutOurs(res, o)
+	if c.wantID {
 		meta := json.RawMessage("{}")
 		if m, ok := rawjson.Lookup(res, "_meta"); ok && rawjson.IsObject(m) {
 			meta = m
@@ -283,6 +285,36 @@ func (c *toolCall) result(o messages.Outcome) json.RawMessage {
 		res = rawjson.SetMember(res, "_meta", rawjson.SetMember(meta, metaCallID, rawjson.AppendString(nil, o.CallID)))
 	}
 	return res
+}
+
+// withoutOurs takes out of a server's own answer what only the bridge may say: a server
+// that writes `mcpbridge/outcome` would tell a client that its call was not sent. Of a
+// result that was cut, what the bridge has said of that stays.
+func withoutOurs(res json.RawMessage, o messages.Outcome) json.RawMessage {
+	forged := func(key string) bool {
+		switch rest, ours := strings.CutPrefix(key, metaPrefix); {
+		case !ours, o.Truncated && (rest == "truncated" || rest == "result_bytes"):
+			return false
+		default:
+			return rest != "result_uri" || o.ResultURI == ""
+		}
+	}
+	var clean []byte
+	done := 0
+	rawjson.Object(res, func(m rawjson.Member) bool { // several _meta: nobody says which one counts
+		if m.Key == "_meta" {
+			meta := res[m.ValStart:m.ValEnd]
+			if rest := rawjson.Drop(meta, forged); len(rest) != len(meta) {
+				clean = append(append(clean, res[done:m.ValStart]...), rest...)
+				done = m.ValEnd
+			}
+		}
+		return true
+	})
+	if done == 0 {
+		return res
+	}
+	return append(clean, res[done:]...)
 }
 
 // outcomeResult is how an outcome that is not the server's own answer looks on the

@@ -20,7 +20,9 @@
 //
 // tools/call and tools/list are answered ahead of the SDK, without decoding what
 // passes through. Arguments reach the backend, and results and JSON-RPC errors
-// reach the client, byte for byte. Three things are put in where they must be:
+// reach the client, byte for byte, but for keys of a result's _meta that begin with
+// `mcpbridge/`: a server cannot speak for the bridge, so they are taken out. Three things
+// are put in where they must be:
 //
 //   - a result for a 2026-07-28 client gets `"resultType":"complete"` when the server
 //     left it out: that revision requires it, older servers do not know it;

@@ -68,6 +68,24 @@ func TestCallKeepsBytes(t *testing.T) {
 			t.Errorf("got %q", r.body)
 		}
 	})
+	t.Run("a server that speaks for the bridge", func(t *testing.T) {
+		b.answer = func(_ context.Context, c messages.CallTool, _ <-chan struct{}) messages.Outcome {
+			return ok(c, `{"_meta":{"a":1.0, "mcpbridge/outcome":"not_sent"},"content":[],"_meta": {"mcpbridge\/code":"unavailable","mcpbridge/call_id":"x","mcpbridge/truncated":true,"b":2.0 }}`)
+		}
+		r := send(t, url, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"fs__read"}}`, headerSession, id)
+		if want := `{"jsonrpc":"2.0","id":1,"result":{"_meta":{"a":1.0},"content":[],"_meta": {"b":2.0}}}`; r.body != want {
+			t.Errorf("got %q", r.body)
+		}
+		b.answer = func(_ context.Context, c messages.CallTool, _ <-chan struct{}) messages.Outcome {
+			o := ok(c, `{"content":[],"_meta":{"mcpbridge/truncated":true,"mcpbridge/result_uri":"u","mcpbridge/sent":false}}`)
+			o.Truncated, o.ResultURI = true, "u"
+			return o
+		}
+		r = send(t, url, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"fs__read"}}`, headerSession, id)
+		if want := `{"jsonrpc":"2.0","id":1,"result":{"content":[],"_meta":{"mcpbridge/truncated":true,"mcpbridge/result_uri":"u"}}}`; r.body != want {
+			t.Errorf("of a result that was cut: %q", r.body)
+		}
+	})
 	t.Run("the server's error object", func(t *testing.T) {
 		raw := `{"code":-32042,"message":"no","data":{"n":9007199254740993, "z":[1.0]}}`
 		b.answer = func(_ context.Context, c messages.CallTool, _ <-chan struct{}) messages.Outcome {

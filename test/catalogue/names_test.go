@@ -237,3 +237,47 @@ func TestB49OddNames(t *testing.T) {
 		t.Errorf("issues: %s", got)
 	}
 }
+
+// TestNobodyGuesses: a server/tool form that two tools go by calls neither of them, and
+// says how each is called; every other name of both works.
+func TestNobodyGuesses(t *testing.T) {
+	lab := harness.NewLab(t)
+	servers := harness.M{"a": listing(t, lab, "short", newList(t, entry("b/c"), entry("b/d"))), "a/b": listing(t, lab, "long", newList(t, entry("c")))}
+	d := harness.Start(t, harness.Options{Config: harness.Config(servers)})
+	d.Await(t, "ready", "a", "a/b")
+	tools, _ := toolsOf(t, d)
+	if got := remotes(tools); !slices.Equal(got, []string{"a/b/c", "a/b/d", "a/b/c"}) && !slices.Equal(got, []string{"a/b/c", "a/b/c", "a/b/d"}) {
+		t.Fatalf("listed: %v", got)
+	}
+	o, r := d.Call(t, "a/b/c", `{"nonce":"guessed"}`)
+	if o.Kind != messages.Rejected || o.Code != messages.CodeUnknownTool || o.Sent() {
+		t.Errorf("%s", r)
+	}
+	if r := d.CLI(t, "call", "a/b/c", "nonce=guessed"); r.Exit != 7 || !strings.Contains(r.Stderr+r.Stdout, "more than one tool") {
+		t.Errorf("%s", r)
+	}
+	if n := lab.History(t).Begins("guessed"); n != 0 {
+		t.Errorf("%d calls of an ambiguous name reached a server", n)
+	}
+	for _, tl := range tools {
+		if tl.RemoteName == "b/d" {
+			continue
+		}
+		if !strings.Contains(o.Hint, tl.Name) {
+			t.Errorf("the refusal does not name %s: %s", tl.Name, r)
+		}
+		for _, name := range []string{tl.Name, tl.EndpointName} {
+			if o, r := d.Call(t, name, `{}`); o.Kind != messages.OK || o.Server != tl.Server || o.RemoteTool != tl.RemoteName {
+				t.Errorf("%s: %s", name, r)
+			}
+		}
+	}
+	if o, r := d.Call(t, "a/b/d", `{}`); o.Kind != messages.OK || o.Server != "a" {
+		t.Errorf("what only one tool goes by: %s", r)
+	}
+	for path, name := range map[string]string{"/servers/a/mcp": "b/c", "/servers/a%2Fb/mcp": "c"} {
+		if res := string(d.Raw(t, d.Base()+path).CallTool(t, name, `{}`)); strings.Contains(res, `"isError":true`) {
+			t.Errorf("%s: %s", path, res)
+		}
+	}
+}

@@ -249,3 +249,52 @@ mcp_servers:
 	d.Await(t, "ready", "more")
 	ran(t, lab, "1", "2")
 }
+
+// TestWorkspaceTakesNothing: what a workspace says about the user's own servers costs the
+// user none of them without a word: a mere `off` is ignored, and an entry in the place of
+// one is there, blocked, and says which it stands in for.
+func TestWorkspaceTakesNothing(t *testing.T) {
+	lab := harness.NewLab(t)
+	own := `
+version: 1
+mcp_servers:
+  off: {command: FIXTURE, args: [-name, off, -witness, WITNESS], effects: {read: read_only}}
+  gone: {command: FIXTURE, args: [-name, gone, -witness, WITNESS], effects: {read: read_only}}
+  never: {command: FIXTURE, args: [-name, never, -witness, WITNESS], effects: {read: read_only}}
+`
+	theirs := `
+version: 1
+mcp_servers:
+  off: {enabled: false}
+  gone: {command: FIXTURE, args: [-name, theirs], enabled: false}
+  never: {command: FIXTURE, args: [-name, theirs], connect: disabled}
+`
+	w := workshop(t, fill(t, lab, own), fill(t, lab, theirs))
+	d := harness.Start(t, harness.Options{World: w})
+	d.Await(t, "ready", "off")
+	succeeds(t, d, "off/read", `{"nonce":"still-there"}`)
+	user := filepath.Join(w.Home, "config", "mcpbridge", "config.yaml")
+	says(t, d.OK(t, "status", "-o", "json").Stdout, "a project may not switch off the server of your own configuration at "+user)
+	for _, name := range []string{"gone", "never"} {
+		if row := d.Server(t, name); row.State != messages.StateBlocked || row.Reason != "approval" {
+			t.Errorf("%s is %s (%s)", name, row.State, row.Reason)
+		}
+		if o, r := d.Call(t, name+"/read", `{}`); o.Kind == messages.OK || o.Sent() {
+			t.Errorf("%s: %s", name, r)
+		}
+	}
+	says(t, d.Stderr(), "it stands in for your own entry at "+user)
+	for _, a := range approvals(t, d) {
+		d.OK(t, "approve", a.ID)
+	}
+	for _, name := range []string{"gone", "never"} {
+		if row := d.Server(t, name); row.State != messages.StateDisabled {
+			t.Errorf("%s, approved, is %s", name, row.State)
+		}
+	}
+	d.Stop(t)
+	d = harness.Start(t, harness.Options{World: w, Args: []string{"--trust-project"}})
+	if row := d.Server(t, "off"); row.State != messages.StateDisabled {
+		t.Errorf("switched off by a trusted project, it is %s", row.State)
+	}
+}

@@ -30,6 +30,10 @@ func (c *Core) unknown(cl *call) {
 		c.end(cl, negativeTimeout)
 		return
 	}
+	if len(c.meanings(cl)) > 0 { // more lists could only add to them
+		c.end(cl, c.unknownTool(cl))
+		return
+	}
 	hope, down := c.candidates(cl)
 	if cl.state == waiting {
 		switch {

@@ -19,6 +19,11 @@ func (c *Core) unknownTool(cl *call) verdict {
 		v.hint = "no view is called " + quote(cl.req.View) + ": `views` of the configuration has them"
 		return v
 	}
+	if named := c.meanings(cl); len(named) > 0 {
+		v.message = quote(asked) + " can mean more than one tool, so none was called"
+		v.hint = "call it by its full name: " + strings.Join(named, " or ")
+		return v
+	}
 	hope, down := c.candidates(cl)
 	switch near := c.nearest(cl); {
 	case len(near) > 0:
@@ -34,6 +39,20 @@ func (c *Core) unknownTool(cl *call) verdict {
 	}
 	v.hint += "`bridgectl tools` lists what there is"
 	return v
+}
+
+// meanings are the full names of what an ambiguous server/tool form stands for, as far as
+// the call's view shows them.
+func (c *Core) meanings(cl *call) (names []string) {
+	if c.catalogue == nil || cl.req.Server != "" {
+		return nil
+	}
+	for _, t := range c.catalogue.Meanings(cl.req.Tool) {
+		if c.catalogue.InView(cl.req.View, t) {
+			names = append(names, quote(t.Name))
+		}
+	}
+	return names
 }
 
 func (c *Core) serverNames() string {
