@@ -47,7 +47,10 @@ func collectSecrets(s *Server, more []string) []string {
 		}
 		out = append(out, v)
 	}
-	for _, v := range s.Env {
+	for name, v := range s.Env {
+		if strings.EqualFold(name, "PATH") {
+			continue // errors must be able to say where a command was looked for
+		}
 		add(v, v)
 	}
 	for _, v := range s.Headers {
