@@ -149,6 +149,7 @@ func TestBoundedEnds(t *testing.T) {
 		t.Errorf("descriptors: %d, and %d after the failed start", before, n)
 	}
 
+	full := harness.Named(mark + "/full/") // of this generation; the next one comes at once
 	path := d.WriteConfig(t, "args.json", `{"text":"`+strings.Repeat("x", 1<<20)+`"}`)
 	for range 8 { // initialize, list and the like are requests, too
 		began = time.Now()
@@ -162,7 +163,7 @@ func TestBoundedEnds(t *testing.T) {
 	if took > 15*time.Second {
 		t.Errorf("the call took %s", took)
 	}
-	harness.Eventually(t, "its tree is killed", func() bool { return len(harness.Named(mark+"/full/")) == 0 })
+	harness.Eventually(t, "its tree is killed", func() bool { return len(full) > 0 && len(harness.AliveOf(full)) == 0 })
 	t.Logf("... and its tree was gone after %s", time.Since(began).Round(time.Millisecond))
 
 	call := async(t, d, "holder/write", `{"nonce":"h","sleep_ms":60000}`)

@@ -82,10 +82,11 @@ func TestAsProcessOne(t *testing.T) {
 	if out, err := foreign.CombinedOutput(); err != nil { // what it leaves running holds none of our pipes
 		t.Skipf("nsenter: %v: %s", err, out)
 	}
-	sleepers := harness.Named("sleep 1000.25")
-	if len(sleepers) != 1 {
-		t.Fatalf("a stranger's orphan: %v", sleepers)
-	}
+	var sleepers []harness.Proc
+	harness.Eventually(t, "a stranger's orphan, and no shell that is about to become it", func() bool {
+		sleepers = harness.Named("sleep 1000.25")
+		return len(sleepers) == 1
+	})
 	for _, p := range harness.Named(mark + "/double/setsid") {
 		p.Kill()
 	}
