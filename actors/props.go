@@ -3,6 +3,7 @@ package actors
 import (
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 
 	"github.com/asynkron/protoactor-go/actor"
 
@@ -27,6 +28,9 @@ type SessionConfig struct {
 	Options upstream.Options
 	Router  *actor.PID
 	Logger  *slog.Logger
+	// Report is where the session leaves how it ended, before it says so: a parent that
+	// has lost its word finds it there. It may be nil.
+	Report *atomic.Pointer[messages.Exit]
 }
 
 // NewSession returns the properties of a session actor. Its parent must be

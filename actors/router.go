@@ -94,21 +94,25 @@ func (r *router) Receive(ctx actor.Context) {
 // step brings one message to the core. A bug in there costs the call that it hit,
 // not the others.
 func (r *router) step(ctx actor.Context, m messages.Message, from dispatch.SessionRef) {
-	r.carryOut(ctx, r.decide(m, from))
+	out, lost := r.decide(m, from)
+	r.carryOut(ctx, out)
+	if lost { // it may have been a server's word
+		r.guard("retelling", func() { r.tellServers(ctx, messages.Retell{}) })
+	}
 }
 
-func (r *router) decide(m messages.Message, from dispatch.SessionRef) (out []dispatch.Command) {
+func (r *router) decide(m messages.Message, from dispatch.SessionRef) (out []dispatch.Command, lost bool) {
 	if a, ok := m.(messages.Answered); ok {
 		r.stopAsking(a.Token)
 	}
 	defer func() {
 		if p := recover(); p != nil {
 			r.cfg.Logger.Error("bug in the router", "panic", p, "message", messageName(m), "stack", string(debug.Stack()))
-			out = r.core.Abort(time.Now(), m)
+			out, lost = r.core.Abort(time.Now(), m), true
 		}
 	}()
 	planted.Meet("router", m)
-	return r.core.Step(time.Now(), m, from)
+	return r.core.Step(time.Now(), m, from), false
 }
 
 func (r *router) carryOut(ctx actor.Context, commands []dispatch.Command) {

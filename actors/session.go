@@ -96,6 +96,9 @@ func (s *session) Receive(c actor.Context) {
 				s.take(c, d.peer) // else nobody would end it
 			}
 			s.endPeer(messages.Ladder{Kill: time.Second})
+			if s.peer != nil { // the message that was lost may be the word of its end
+				s.awaitEnd(c)
+			}
 		}
 	}()
 	planted.Meet("session", c.Message())
@@ -392,6 +395,9 @@ func (s *session) end(c actor.Context, exit messages.Exit) {
 	case s.hang != "":
 		exit.Reason, exit.Stage, exit.Clean = s.hang, messages.StageRunning, false
 		exit.Hint = "a server that cannot answer while it has nothing to do for the bridge needs health.probe_every: 0"
+	}
+	if s.cfg.Report != nil {
+		s.cfg.Report.Store(&exit)
 	}
 	if s.asked {
 		c.Send(c.Parent(), messages.SessionEnded{Key: s.cfg.Key, Gen: s.cfg.Gen, Exit: exit})

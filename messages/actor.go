@@ -259,6 +259,10 @@ type ServerDrained struct{ Key Key }
 // WakeServer says that a call waits for a server that is idle.
 type WakeServer struct{ Key Key }
 
+// Retell says that somebody lost a message to a bug: every server is to tell router and
+// registry again what they should know of it.
+type Retell struct{}
+
 // --- session and server ---------------------------------------------------------
 
 // SessionSpawned says that the process runs (or the connection is being made):
@@ -419,6 +423,7 @@ func (CancelExec) message()         {}
 func (RecycleServer) message()      {}
 func (ServerDrained) message()      {}
 func (WakeServer) message()         {}
+func (Retell) message()             {}
 func (SessionSpawned) message()     {}
 func (SessionReady) message()       {}
 func (ToolsListed) message()        {}

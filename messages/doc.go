@@ -15,7 +15,7 @@
 //	Bridge ───────PinsChanged─────────────────► registry
 //	Bridge ───────FenceAtStart────────────────► router
 //	router ───────Execute, CancelExec─────────► session
-//	router ───────RecycleServer, ServerDrained, WakeServer ► servers ► server/<name>
+//	router ───────RecycleServer, ServerDrained, WakeServer, Retell ► servers ► server/<name>
 //	session ──────SessionSpawned, SessionReady, ToolsListed, SessionNoise, SessionLost, SessionEnded ► server/<name>
 //	server/<name> StopSession─────────────────► session
 //	server/<name> SlotRequest, SlotRelease ◄─SlotGrant─ servers

@@ -18,6 +18,7 @@ const (
 	endStdin     = time.Second
 	endSigTerm   = 2 * time.Second
 	endKill      = time.Second
+	endAgain     = 500 * time.Millisecond // whoever did not hear of the end is told again
 	defaultDrain = 5 * time.Second
 	gatewayGrace = 500 * time.Millisecond // for answers that are being written
 	proofGrace   = 250 * time.Millisecond // for the last word of the sessions
@@ -121,13 +122,18 @@ func (b *Bridge) stopServers() {
 	b.send(b.refs.Servers, messages.StopAll{Ladder: ladder, Done: done})
 	timer := time.NewTimer(endStdin + endSigTerm + endKill + proofGrace)
 	defer timer.Stop()
+	again := time.NewTicker(endAgain)
+	defer again.Stop()
 	for {
 		select {
 		case <-done:
 			return
+		case <-again.C: // a ladder that is said twice is no longer than the first one
+			b.send(b.refs.Servers, messages.StopAll{Ladder: ladder, Done: done})
 		case <-hurry:
 			hurry = nil
-			b.send(b.refs.Servers, messages.StopAll{Ladder: messages.Ladder{Kill: endKill}, Done: done})
+			ladder = messages.Ladder{Kill: endKill}
+			b.send(b.refs.Servers, messages.StopAll{Ladder: ladder, Done: done})
 			timer.Reset(endKill + proofGrace)
 		case <-timer.C:
 			b.log.Error("some servers did not end in time")

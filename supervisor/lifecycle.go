@@ -91,6 +91,7 @@ const (
 	timerDrain    timerKind = "drain"    // calls in flight had their time
 	timerStart    timerKind = "start"    // a dial that answers nothing, not even that its budget is spent
 	timerStop     timerKind = "stop"     // a session that does not end
+	timerSlot     timerKind = "slot"     // a spawn slot that was asked for and not granted
 )
 
 // command is the closed set of what the machine asks its shell to do.

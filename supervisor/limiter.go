@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"slices"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -35,8 +36,13 @@ func newLimiter() *limiter {
 	return &limiter{rate: rate.NewLimiter(slotsPerSecond, slotsPerSecond), held: map[slotID]time.Time{}}
 }
 
-// request queues a wish.
-func (l *limiter) request(id slotID) { l.waiting = append(l.waiting, id) }
+// request queues a wish, once.
+func (l *limiter) request(id slotID) {
+	if _, held := l.held[id]; held || slices.Contains(l.waiting, id) {
+		return
+	}
+	l.waiting = append(l.waiting, id)
+}
 
 // release gives a slot back, or withdraws a wish.
 func (l *limiter) release(id slotID) {

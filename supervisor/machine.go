@@ -138,6 +138,8 @@ func (m *machine) step(now time.Time, random float64, e event) []command {
 		m.reload(now, e)
 	case evRemove:
 		m.remove(now, e.removal)
+	case evRetell:
+		m.retell()
 	case evStopAll:
 		m.stopAll(now, e.Ladder)
 	}
@@ -225,6 +227,7 @@ func (m *machine) begin(now time.Time, reason string) {
 	m.goal, m.goalWhy = goalDecide, ""
 	m.enter(now, messages.StateStarting, reason, time.Time{})
 	m.do(cmdRequestSlot{m.gen})
+	m.setTimer(timerSlot, slotAgain)
 }
 
 func (m *machine) slotGranted(e evSlot) {
@@ -232,6 +235,7 @@ func (m *machine) slotGranted(e evSlot) {
 		m.do(cmdReleaseSlot{e.Gen}) // withdrawn meanwhile
 		return
 	}
+	m.cancel(timerSlot)
 	m.phase = phaseLive
 	m.spawns++
 	m.noise, m.row.NoiseLines = false, 0
@@ -241,6 +245,7 @@ func (m *machine) slotGranted(e evSlot) {
 
 // releaseSlot gives the slot back, once.
 func (m *machine) releaseSlot() {
+	m.cancel(timerSlot)
 	if m.slot {
 		m.slot = false
 		m.do(cmdReleaseSlot{m.gen})
@@ -326,7 +331,7 @@ func (m *machine) down(now time.Time, random float64, e evDown) {
 	m.cancel(timerStart, timerStable, timerStop, timerDrain)
 	m.row.PID = 0
 	m.row.LastExit = &exit
-	m.do(cmdRouter{messages.SessionDown{Key: m.key(), Gen: m.gen, Proven: !exit.TreeAlive && !m.cfg.Remote(), Reason: exit.Reason}})
+	m.do(cmdRouter{m.downOf(exit)})
 	m.do(cmdEmit{m.about(messages.Event{Type: messages.EventServerExited, Reason: exit.Reason, Stage: exit.Stage})})
 	asked := m.stopping && !m.overdue
 	m.stopping, m.lost = false, false
@@ -415,6 +420,11 @@ func (m *machine) timer(now time.Time, e evTimer) {
 		if m.phase == phaseLive && !m.stopping {
 			m.overdue = true
 			m.stopSession(m.ladder(), "the start did not end within its budget")
+		}
+	case timerSlot:
+		if m.phase == phaseWaiting {
+			m.do(cmdRequestSlot{m.gen})
+			m.setTimer(timerSlot, slotAgain)
 		}
 	case timerStop:
 		if m.phase == phaseLive {

@@ -291,8 +291,8 @@ func TestMachineReset(t *testing.T) {
 	s := up(t).verb(messages.VerbReset, "nothing to reset")
 	s.do(s.w.end(crash("x"))).do(s.w.bringUp()).do(s.w.end(crash("x"))).is(messages.StateBackoff, "")
 	s.verb(messages.VerbReset, "").is(messages.StateStarting, "reset")
-	if len(s.w.timers) != 0 {
-		t.Errorf("timers %v", s.w.timers)
+	if _, left := s.w.timers[timerRetry]; left || len(s.w.timers) != 1 {
+		t.Errorf("timers %v, want the one of the slot", s.w.timers)
 	}
 	s.do(s.w.bringUp()).do(s.w.end(crash("x"))).is(messages.StateStarting, "x")
 	s.verb("frobnicate", "one of start, stop, restart, reset, drain")

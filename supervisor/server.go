@@ -88,7 +88,9 @@ type server struct {
 
 	child     *actor.PID // the live session
 	childGen  uint64
-	exits     map[uint64]messages.Exit // how sessions ended, until they are down
+	report    *atomic.Pointer[messages.Exit] // of the live session: how it ended
+	looked    int                            // how often that was looked for, after a bug
+	exits     map[uint64]messages.Exit       // how sessions ended, until they are down
 	timers    map[timerKind]*time.Timer
 	skipProbe bool
 	told      map[messages.Issue]bool // listing issues that were told
@@ -153,6 +155,7 @@ func (s *server) Receive(c actor.Context) {
 		if r := recover(); r != nil {
 			s.log.Error("bug in a server's supervisor", "server", s.cfg.Name, "panic", r, "message", fmt.Sprintf("%T", c.Message()), "stack", string(debug.Stack()))
 			s.answer(fmt.Errorf("bug in the bridge: %v", r))
+			s.lookAgain(c)
 		}
 	}()
 	planted.Meet("server", c.Message())
@@ -204,6 +207,8 @@ func (s *server) Receive(c actor.Context) {
 		s.step(c, evDrained{})
 	case messages.WakeServer:
 		s.step(c, evWake{})
+	case messages.Retell:
+		s.step(c, evRetell{})
 	case messages.Operate:
 		s.reply = m.Reply
 		s.step(c, evOperate{m.Verb})
@@ -245,6 +250,9 @@ func (s *server) gone(c actor.Context, gen uint64) {
 	}
 	s.child = nil
 	exit, ok := s.exits[gen]
+	if said := s.report.Load(); !ok && said != nil {
+		exit, ok = *said, true
+	}
 	if !ok { // it ended without a word: nobody has proven anything
 		exit = messages.Exit{Reason: "the session ended without a report", Stage: messages.StageRunning, At: time.Now(), TreeAlive: !s.cfg.Remote()}
 	}
@@ -343,8 +351,9 @@ func (s *server) setTimer(c actor.Context, t cmdSetTimer) {
 // still send to it.
 func (s *server) spawn(c actor.Context, gen uint64) {
 	name := s.cfg.Name
+	s.report, s.looked = new(atomic.Pointer[messages.Exit]), 0
 	props := actors.NewSession(actors.SessionConfig{
-		Key: s.cfg.Key(), Gen: gen, Dial: s.dial, Router: s.refs.Router, Logger: s.log,
+		Key: s.cfg.Key(), Gen: gen, Dial: s.dial, Router: s.refs.Router, Logger: s.log, Report: s.report,
 		Options: upstream.Options{
 			Server: s.cfg, Gen: gen, RunID: s.runID, ClientInfo: s.shared.cfg.Load().ClientInfo, Version: s.version,
 			StateDir: s.stateDir, Spawner: s.spawner, Logger: s.log, Budget: s.starts.budget(s.cfg), SkipProbe: s.skipProbe,

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/url"
 	"runtime/debug"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -20,16 +21,18 @@ import (
 // spawn slots, and knows when all of them are down.
 type servers struct {
 	*shared
-	refs     actors.Refs
-	children map[string]*actor.PID
-	removed  map[string]uint64 // by name: the newest removal of servers that are on their way out
-	spawns   uint64            // servers that reloads have added, and removals: each has a number of its own
-	unheard  int               // children that have not announced themselves
-	up       chan struct{}     // closed when all have
-	slots    *limiter
-	timer    *time.Timer
-	running  map[string]bool   // not yet over, once StopAll has come
-	done     []chan<- struct{} // who waits for that
+	refs        actors.Refs
+	children    map[string]*actor.PID
+	removed     map[string]uint64 // by name: the newest removal of servers that are on their way out
+	spawns      uint64            // servers that reloads have added, and removals: each has a number of its own
+	unheard     int               // children that have not announced themselves
+	up          chan struct{}     // closed when all have
+	slots       *limiter
+	timer       *time.Timer
+	retellAsked time.Time
+	retellTimer *time.Timer
+	running     map[string]bool   // not yet over, once StopAll has come
+	done        []chan<- struct{} // who waits for that
 }
 
 // slotTick asks the limiter again.
@@ -56,6 +59,9 @@ func (s *servers) Receive(c actor.Context) {
 		if s.timer != nil {
 			s.timer.Stop()
 		}
+		if s.retellTimer != nil {
+			s.retellTimer.Stop()
+		}
 	case announced:
 		if s.unheard > 0 { // later ones are added by a reload, which waits for them itself
 			if s.unheard--; s.unheard == 0 {
@@ -76,6 +82,10 @@ func (s *servers) Receive(c actor.Context) {
 		s.forward(c, m.Key, m)
 	case messages.WakeServer:
 		s.forward(c, m.Key, m)
+	case messages.Retell:
+		s.retell(c)
+	case retellDue:
+		s.retellNow(c)
 	case messages.Operate:
 		s.operate(c, m)
 	case approvedServer:
@@ -177,7 +187,7 @@ func (s *servers) unknown(name string) error {
 }
 
 // stopAll ends every server. A later one, with a shorter ladder, hurries those that
-// are not down yet.
+// are not down yet, and one that says the same reaches whom the first was lost on.
 func (s *servers) stopAll(c actor.Context, m messages.StopAll) {
 	if s.running == nil {
 		s.running = make(map[string]bool, len(s.children))
@@ -185,7 +195,7 @@ func (s *servers) stopAll(c actor.Context, m messages.StopAll) {
 			s.running[name] = true
 		}
 	}
-	if m.Done != nil {
+	if m.Done != nil && !slices.Contains(s.done, m.Done) {
 		s.done = append(s.done, m.Done)
 	}
 	for name := range s.running {

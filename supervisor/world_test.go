@@ -74,7 +74,9 @@ func (w *world) send(e event) error {
 func (w *world) carryOut(c command) error {
 	switch c := c.(type) {
 	case cmdRequestSlot:
-		w.wishes = append(w.wishes, c.Gen)
+		if !slices.Contains(w.wishes, c.Gen) { // asked again: the limiter knows
+			w.wishes = append(w.wishes, c.Gen)
+		}
 	case cmdReleaseSlot:
 		delete(w.held, c.Gen)
 		w.wishes = slices.DeleteFunc(w.wishes, func(g uint64) bool { return g == c.Gen })
