@@ -3,7 +3,9 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,13 +68,11 @@ const maxServersNamed = 400
 
 // metaEntries are the definitions of the three, in the order of their names.
 func metaEntries(tools []messages.Tool) (names []string, entries [][]byte) {
-	var servers []string
-	for _, t := range tools {
-		if !slices.Contains(servers, t.Server) {
-			servers = append(servers, t.Server)
-		}
+	known := map[string]bool{}
+	for i := range tools {
+		known[tools[i].Server] = true
 	}
-	slices.Sort(servers)
+	servers := slices.Sorted(maps.Keys(known))
 	list, left := "", 0
 	for i, s := range servers {
 		if len(list)+len(s) > maxServersNamed {
@@ -125,13 +125,30 @@ func (sc *scope) meta(ctx context.Context, c *toolCall, callID string, who calle
 		call.name, call.args = args.name, args.arguments
 		return &call, out, false
 	}
+	if c.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.timeout)
+		defer cancel()
+	}
 	sc.g.backend.WaitListed(ctx, "")
+	sc.searched.Store(true)
 	l := sc.render(sc.g.backend.Catalogue(), who.client)
+	late := func(err error) (*toolCall, messages.Outcome, bool) {
+		out := messages.Outcome{CallID: callID, Tool: c.name, Kind: messages.NotSent, Code: messages.CodeCancelled, Message: "cancelled while the search index was made"}
+		if errors.Is(err, context.DeadlineExceeded) {
+			out.Code, out.Message, out.Hint = messages.CodeExpired, "the search index was not made before the deadline", "the index is made once for each change of the catalogue; repeat the call"
+		}
+		return nil, out, true
+	}
 	if c.name == describeTool {
 		t, ok := l.cat.Lookup(args.name)
 		if !ok || !t.Listed || !l.cat.InView(sc.key.view, t) {
 			hint := "search_tools finds the names"
-			if near, _ := l.search().find(args.name, 3, func(*messages.Tool) bool { return true }); len(near) > 0 {
+			x, err := sc.g.finder.index(ctx, l)
+			if err != nil {
+				return late(err)
+			}
+			if near, _ := x.find(args.name, 3, func(*messages.Tool) bool { return true }); len(near) > 0 {
 				hint = "did you mean " + namesOf(near) + "? " + hint
 			}
 			return refuse(messages.CodeUnknownTool, hint, "unknown tool %q", clipText(args.name, 100))
@@ -140,7 +157,11 @@ func (sc *scope) meta(ctx context.Context, c *toolCall, callID string, who calle
 		who.shown.describe(t.EndpointName, t.Digest)
 		return nil, textOutcome(c, callID, toolEntry(t, t.EndpointName)), true
 	}
-	found, total := l.search().find(args.query, args.limit, func(t *messages.Tool) bool { return args.server == "" || t.Server == args.server })
+	x, err := sc.g.finder.index(ctx, l)
+	if err != nil {
+		return late(err)
+	}
+	found, total := x.find(args.query, args.limit, func(t *messages.Tool) bool { return args.server == "" || t.Server == args.server })
 	return nil, textOutcome(c, callID, searchResult(found, total, func(t *messages.Tool) messages.Permission { return sc.permission(*t, who.client) })), true
 }
 

@@ -244,7 +244,7 @@ func TestIndexIsBM25(t *testing.T) {
 			text := strings.Join(rapid.SliceOfN(rapid.SampledFrom(vocabulary), 1, 20).Draw(t, "text"), " ")
 			tools = append(tools, messages.Tool{EndpointName: fmt.Sprintf("s__t%d", i), RemoteName: fmt.Sprintf("t%d", i), Server: "s", Def: messages.ToolDef{Description: text}})
 		}
-		x := newIndex(tools)
+		x := indexOf(t, tools...)
 		query := rapid.SampledFrom(vocabulary).Draw(t, "query")
 		found, total := x.find(query, 100, func(*messages.Tool) bool { return true })
 		have := 0

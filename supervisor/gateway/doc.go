@@ -54,7 +54,9 @@
 // always), /mcp lists search_tools, describe_tool and call_tool in its place (discover.go).
 // The list then changes, and list_changed is sent, only when one of these three does, or
 // when the catalogue crosses the limit; what search finds is always the present
-// catalogue. Every tool can still be called by its own name.
+// catalogue. Its index is made when the catalogue changes, from what did change
+// (finder.go); a search that comes before it waits, to the deadline of its call.
+// Every tool can still be called by its own name.
 //
 // # The life of a call
 //

@@ -82,9 +82,11 @@ type Gateway struct {
 
 	sessions *sessionTable
 	dirty    chan struct{} // capacity one: the catalogue may have changed
+	stale    chan struct{} // the same, for indexLoop
 	want     versionMark
+	finder   *finder
 	stopSub  func()
-	loops    sync.WaitGroup // notifier and reaper
+	loops    sync.WaitGroup // notifier, indexer and reaper
 	streams  sync.WaitGroup // ServeStream
 
 	// What Reconfigure may change.
@@ -111,8 +113,8 @@ func New(backend messages.Backend, o Options) *Gateway {
 		impl:   &mcp.Implementation{Name: o.Name, Version: o.Version},
 		guard:  newGuard(o),
 		scopes: make(map[scopeKey]*scope),
-		dirty:  make(chan struct{}, 1),
-		grace:  plainGrace, keepAlive: keepAliveEvery, eofGrace: callsAtEOF,
+		dirty:  make(chan struct{}, 1), stale: make(chan struct{}, 1), finder: newFinder(),
+		grace: plainGrace, keepAlive: keepAliveEvery, eofGrace: callsAtEOF,
 	}
 	if g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)
@@ -137,8 +139,9 @@ func New(backend messages.Backend, o Options) *Gateway {
 			Message: "nothing is served at this path; use /mcp or /servers/NAME/mcp"})
 	})
 
-	g.loops.Add(2)
+	g.loops.Add(3)
 	go func() { defer g.loops.Done(); g.notifyLoop() }()
+	go func() { defer g.loops.Done(); g.indexLoop() }()
 	go func() { defer g.loops.Done(); g.reapLoop() }()
 	g.stopSub = backend.Subscribe(g.onEvent)
 	return g

@@ -1,14 +1,14 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
-	"maps"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -25,60 +25,109 @@ type listing struct {
 	digests     []string // of the definitions
 	fingerprint string
 	tools       []messages.Tool // what the names stand for, or what discovery hides
+	hides       bool            // discovery hides the tools
 
-	once  sync.Once
-	index *index
+	of    *listing              // nil, or the scope's own, of which this is what one client sees
+	whole [][]byte              // of the scope's own: the entries of tools, hidden or not
+	index atomic.Pointer[index] // of the scope's own; made by finder
 }
 
-// search is the index over the listing's tools, made by the first who needs it.
-func (l *listing) search() *index {
-	l.once.Do(func() { l.index = newIndex(l.tools) })
-	return l.index
+// face is the listing whose tools these are.
+func (l *listing) face() *listing {
+	if l.of != nil {
+		return l.of
+	}
+	return l
 }
 
 // maxLists bounds the listings that are kept: names of clients may be made up.
 const maxLists = 64
 
-// render returns the scope's listing for cat and a client, made once for both. The
-// fingerprint is that of the catalogue at large, whoever asks.
+// render returns the scope's listing for cat (or a newer catalogue that was asked for
+// already) and a client, made once for both. The fingerprint is that of the catalogue
+// at large, whoever asks.
 func (sc *scope) render(cat *messages.Catalogue, client string) *listing {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
-	if l := sc.lists[client]; l != nil && l.cat == cat {
+	if sc.own == nil || sc.own.cat != cat && sc.own.cat.Version <= cat.Version {
+		sc.own = sc.renderOwn(cat, sc.own)
+		sc.lists = nil
+	}
+	if client == "" || sc.own.hides {
+		return sc.own
+	}
+	if l := sc.lists[client]; l != nil {
 		return l
 	}
-	tools := sc.visible(cat)
-	slices.SortFunc(tools, func(a, b messages.Tool) int { return strings.Compare(sc.wireName(a), sc.wireName(b)) })
-	l := &listing{cat: cat, tools: tools}
-	size := 0
-	var atLarge [][]byte
-	for _, t := range tools {
-		entry := toolEntry(t, sc.wireName(t))
-		l.names = append(l.names, sc.wireName(t))
-		l.digests = append(l.digests, t.Digest)
-		size += len(entry)
-		atLarge = append(atLarge, entry)
-		if p := sc.permission(t, client); client != "" && p != t.Permission {
-			t.Permission = p
-			entry = toolEntry(t, sc.wireName(t))
-		}
-		l.entries = append(l.entries, entry)
-	}
-	if sc.discovers(size) {
-		l.names, l.entries = metaEntries(tools)
-		l.digests, atLarge = make([]string, len(l.names)), l.entries
-	}
-	sum := sha256.New()
-	for _, entry := range atLarge {
-		sum.Write(entry)
-		sum.Write([]byte{0})
-	}
-	l.fingerprint = string(sum.Sum(nil))
-	maps.DeleteFunc(sc.lists, func(_ string, old *listing) bool { return old.cat != cat })
+	l := sc.renderFor(client, sc.own)
 	if sc.lists == nil || len(sc.lists) >= maxLists {
 		sc.lists = map[string]*listing{}
 	}
 	sc.lists[client] = l
+	return l
+}
+
+// renderOwn makes the scope's listing at large. Entries of tools that did not change
+// since the one before are taken from there.
+func (sc *scope) renderOwn(cat *messages.Catalogue, before *listing) *listing {
+	tools := sc.visible(cat)
+	slices.SortFunc(tools, func(a, b messages.Tool) int { return strings.Compare(sc.wireName(a), sc.wireName(b)) })
+	l := &listing{cat: cat, tools: tools, names: make([]string, len(tools)), digests: make([]string, len(tools)), whole: make([][]byte, len(tools))}
+	size, old := 0, 0
+	for i := range tools {
+		t := &tools[i]
+		name := sc.wireName(*t)
+		for before != nil && old < len(before.tools) && sc.wireName(before.tools[old]) < name {
+			old++
+		}
+		if before != nil && old < len(before.tools) && sameEntry(t, &before.tools[old]) {
+			l.whole[i] = before.whole[old]
+		} else {
+			l.whole[i] = toolEntry(*t, name)
+		}
+		l.names[i], l.digests[i] = name, t.Digest
+		size += len(l.whole[i])
+	}
+	l.entries = l.whole
+	if l.hides = sc.discovers(size); l.hides {
+		l.names, l.entries = metaEntries(tools)
+		l.digests = make([]string, len(l.names))
+	}
+	sum := sha256.New()
+	for _, entry := range l.entries {
+		sum.Write(entry)
+		sum.Write([]byte{0})
+	}
+	l.fingerprint = string(sum.Sum(nil))
+	return l
+}
+
+// sameEntry reports whether toolEntry writes the same for both: it compares all that it
+// looks at. What did not change mostly is the same memory, which makes that quick.
+func sameEntry(a, b *messages.Tool) bool {
+	return a.EndpointName == b.EndpointName && a.RemoteName == b.RemoteName && a.Server == b.Server && a.Permission == b.Permission &&
+		bytes.Equal(a.Def.Raw, b.Def.Raw) && a.Def.Title == b.Def.Title && a.Def.Description == b.Def.Description &&
+		bytes.Equal(a.Def.InputSchema, b.Def.InputSchema) && bytes.Equal(a.Def.OutputSchema, b.Def.OutputSchema) &&
+		bytes.Equal(a.Def.Annotations, b.Def.Annotations)
+}
+
+// renderFor makes what one client sees of the scope's own listing: the same, but for
+// permissions that are the client's.
+func (sc *scope) renderFor(client string, own *listing) *listing {
+	l := &listing{cat: own.cat, tools: own.tools, names: own.names, digests: own.digests, entries: own.entries, fingerprint: own.fingerprint, of: own}
+	shared := true
+	for i := range own.tools {
+		t := own.tools[i]
+		p := sc.permission(t, client)
+		if p == t.Permission {
+			continue
+		}
+		if shared {
+			l.entries, shared = slices.Clone(own.entries), false
+		}
+		t.Permission = p
+		l.entries[i] = toolEntry(t, own.names[i])
+	}
 	return l
 }
 

@@ -4,8 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"runtime/debug"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -28,9 +31,12 @@ type scope struct {
 	server *mcp.Server
 
 	mu       sync.Mutex
-	lists    map[string]*listing // by client, rendered for one catalogue version
+	own      *listing            // at large, of the newest catalogue that was asked for
+	lists    map[string]*listing // by client, of the same catalogue
 	told     string              // fingerprint of what sessions were last told of
 	diverged bool                // a list that differs from told was handed out
+
+	searched atomic.Bool // somebody has searched here
 }
 
 // nudge is a tool that exists only inside the SDK server: adding it again is the
@@ -66,6 +72,7 @@ func (g *Gateway) scopeFor(key scopeKey) *scope {
 	sc.server.AddReceivingMiddleware(sc.middleware)
 	sc.told = sc.render(g.backend.Catalogue(), "").fingerprint
 	g.scopes[key] = sc
+	g.touchIndex()
 	return sc
 }
 
@@ -168,6 +175,7 @@ func (g *Gateway) onEvent(e messages.Event) {
 		return // a gap may have swallowed a catalogue event
 	}
 	g.want.raise(e.Version)
+	g.touchIndex()
 	select {
 	case g.dirty <- struct{}{}:
 	default:
@@ -209,18 +217,18 @@ func (g *Gateway) tellChanges() (version uint64) {
 		}
 	}()
 	cat := g.backend.Catalogue()
-	g.mu.Lock()
-	all := make([]*scope, 0, len(g.scopes))
-	for _, sc := range g.scopes {
-		all = append(all, sc)
-	}
-	g.mu.Unlock()
-	for _, sc := range all {
+	for _, sc := range g.allScopes() {
 		if sc.changed(cat) {
 			sc.server.AddTool(nudge, noTool)
 		}
 	}
 	return cat.Version
+}
+
+func (g *Gateway) allScopes() []*scope {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Collect(maps.Values(g.scopes))
 }
 
 // changed reports whether sessions must list again, and takes note that they will.

@@ -5,22 +5,21 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"unicode"
 
-	"mcpbridge/internal/rawjson"
 	"mcpbridge/messages"
 )
 
 // index ranks tools by a query: Okapi BM25 (Robertson and Zaragoza, "The Probabilistic
-// Relevance Framework", 2009) over what a tool says of itself. It is some sixty lines over a
-// map, and immutable once made; the Go libraries for it are either whole search
+// Relevance Framework", 2009) over what a tool says of itself. It is some sixty lines over
+// sorted lists, and immutable once made; the Go libraries for it are either whole search
 // engines or a few months old and used by nobody.
 type index struct {
-	tools    []messages.Tool
-	postings map[string][]posting
-	terms    []string // sorted, for beginnings of words
-	length   []float64
-	average  float64
+	tools   []messages.Tool
+	terms   []string // sorted; those of the tools, and no others
+	from    []int32  // postings[from[i]:from[i+1]] are those of terms[i]
+	posts   []posting
+	length  []float64
+	average float64
 }
 
 type posting struct {
@@ -39,42 +38,46 @@ const (
 	nameWeight    = 3  // a word of the name counts as that many of the description
 )
 
-func newIndex(tools []messages.Tool) *index {
-	x := &index{tools: tools, postings: map[string][]posting{}, length: make([]float64, len(tools))}
-	total, count := 0.0, map[string]float32{}
-	for i, t := range tools {
-		clear(count)
-		add := func(text string, weight float32, most int) {
-			for _, w := range splitWords(text, most) {
-				count[w] += weight
-				x.length[i] += float64(weight)
-			}
+// newIndex makes the index of tools, whose documents are docs: a word's tools are
+// counted, and then written into a place of that size.
+func newIndex(tools []messages.Tool, docs []*document, lex *lexicon) *index {
+	x := &index{tools: tools, length: make([]float64, len(docs))}
+	place, all, total := make([]int32, len(lex.words)), 0, 0.0
+	for i, d := range docs {
+		for _, w := range d.words {
+			place[w.word]++
 		}
-		add(t.EndpointName, nameWeight, maxDocWords)
-		if t.RemoteName != t.EndpointName[max(0, len(t.EndpointName)-len(t.RemoteName)):] {
-			add(t.RemoteName, nameWeight, maxDocWords) // the local name is cut or cleaned
-		}
-		add(t.Def.Title, 1, maxDocWords)
-		add(t.Def.Description, 1, maxDocWords)
-		if props, ok := rawjson.Lookup(t.Def.InputSchema, "properties"); ok {
-			n := 0
-			rawjson.Object(props, func(m rawjson.Member) bool {
-				add(m.Key, 1, 8)
-				n++
-				return n < 50
-			})
-		}
-		for w, times := range count {
-			x.postings[w] = append(x.postings[w], posting{int32(i), times})
-		}
-		total += x.length[i]
+		all += len(d.words)
+		x.length[i] = d.length
+		total += d.length
 	}
-	x.average = max(total/float64(max(len(tools), 1)), 1)
-	for w := range x.postings {
-		x.terms = append(x.terms, w)
+	x.average = max(total/float64(max(len(docs), 1)), 1)
+	next := int32(0)
+	for _, w := range lex.order() {
+		if n := place[w]; n > 0 {
+			x.terms, x.from = append(x.terms, lex.words[w]), append(x.from, next)
+			place[w] = next
+			next += n
+		}
 	}
-	slices.Sort(x.terms)
+	x.from = append(x.from, next)
+	x.posts = make([]posting, all)
+	for i, d := range docs {
+		for _, w := range d.words {
+			x.posts[place[w.word]] = posting{int32(i), w.times} //nolint:gosec // a catalogue is smaller
+			place[w.word]++
+		}
+	}
 	return x
+}
+
+// postings are the tools that the word occurs in.
+func (x *index) postings(word string) []posting {
+	i, ok := slices.BinarySearch(x.terms, word)
+	if !ok {
+		return nil
+	}
+	return x.posts[x.from[i]:x.from[i+1]]
 }
 
 // find returns the best tools that keep admits, best first (equal ones by name), and
@@ -85,13 +88,14 @@ func (x *index) find(query string, most int, keep func(*messages.Tool) bool) (fo
 	if words := splitWords(query, maxQueryWords); len(words) > 0 {
 		slices.Sort(words)
 		for _, w := range slices.Compact(words) {
-			list := x.postings[w]
+			list := x.postings(w)
 			if len(list) > 0 {
 				x.score(scores, list, 1)
 				continue
 			}
-			for _, longer := range x.beginning(w) {
-				x.score(scores, x.postings[longer], 0.5)
+			from, to := x.beginning(w)
+			for longer := from; longer < to; longer++ {
+				x.score(scores, x.posts[x.from[longer]:x.from[longer+1]], 0.5)
 			}
 		}
 	} else if query == "" {
@@ -131,53 +135,15 @@ func (x *index) score(into []float64, list []posting, weight float64) {
 	}
 }
 
-// beginning are the words that begin with w.
-func (x *index) beginning(w string) []string {
+// beginning is where the words that begin with w stand.
+func (x *index) beginning(w string) (from, to int) {
 	if len(w) < 3 {
-		return nil
+		return 0, 0
 	}
-	from, _ := slices.BinarySearch(x.terms, w)
-	to := from
+	from, _ = slices.BinarySearch(x.terms, w)
+	to = from
 	for to < len(x.terms) && to-from < maxBeginnings && strings.HasPrefix(x.terms[to], w) {
 		to++
 	}
-	return x.terms[from:to]
-}
-
-// splitWords takes a text apart at everything that is no letter or digit, and names at
-// their capitals (readFile is read and file). Plurals count as their singular, and each
-// character of a script without spaces is a word.
-func splitWords(text string, most int) (out []string) {
-	var word []rune
-	flush := func() {
-		if len(word) > 0 {
-			w := strings.ToLower(string(word))
-			if len(w) > 3 && strings.HasSuffix(w, "s") && !strings.HasSuffix(w, "ss") {
-				w = strings.TrimSuffix(w, "s")
-			}
-			out = append(out, w)
-			word = word[:0]
-		}
-	}
-	lower := false // the rune before was a small letter or a digit
-	for _, r := range text {
-		if len(out) >= most {
-			return out
-		}
-		switch {
-		case unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul):
-			flush()
-			out = append(out, string(r))
-		case unicode.IsLetter(r) || unicode.IsDigit(r):
-			if unicode.IsUpper(r) && lower || len(word) >= 40 {
-				flush()
-			}
-			word = append(word, r)
-		default:
-			flush()
-		}
-		lower = unicode.IsLower(r) || unicode.IsDigit(r)
-	}
-	flush()
-	return out
+	return from, to
 }
