@@ -161,26 +161,20 @@ func eachWord(text string, most int, f func(word []byte)) {
 			return
 		}
 		kind := kindOf(r)
-		if kind == alone {
+		switch kind {
+		case alone:
 			flush()
 			word = utf8.AppendRune(word, r)
 			f(word)
 			word = buf[:0]
 			n++
-		} else if kind == between {
+		case between:
 			flush()
-		} else {
+		case letter, small, capital:
 			if kind == capital && lower || runes >= longestWord {
 				flush()
 			}
-			if r < utf8.RuneSelf {
-				if kind == capital {
-					r += 'a' - 'A'
-				}
-				word = append(word, byte(r))
-			} else {
-				word = utf8.AppendRune(word, unicode.ToLower(r))
-			}
+			word = utf8.AppendRune(word, unicode.ToLower(r))
 			runes++
 		}
 		lower = kind == small
