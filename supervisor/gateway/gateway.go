@@ -93,8 +93,8 @@ type Gateway struct {
 	discovery atomic.Pointer[config.Discovery]
 	askClient atomic.Bool
 
-	// The clocks of a call's answer; tests shorten them.
-	grace, keepAlive, eofGrace time.Duration
+	// The clocks of a call's answer and of a stream's events; tests shorten them.
+	grace, keepAlive, eofGrace, unread time.Duration
 }
 
 // New makes a gateway over backend and starts to follow its catalogue.
@@ -114,7 +114,7 @@ func New(backend messages.Backend, o Options) *Gateway {
 		guard:  newGuard(o),
 		scopes: make(map[scopeKey]*scope),
 		dirty:  make(chan struct{}, 1), stale: make(chan struct{}, 1), finder: newFinder(),
-		grace: plainGrace, keepAlive: keepAliveEvery, eofGrace: callsAtEOF,
+		grace: plainGrace, keepAlive: keepAliveEvery, eofGrace: callsAtEOF, unread: writeTimeout,
 	}
 	if g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)

@@ -150,7 +150,7 @@ func viewOf(u *url.URL) (string, error) {
 
 // serveSDK hands a request to the SDK's handler of its era.
 func (g *Gateway) serveSDK(w http.ResponseWriter, r *http.Request, modern bool) {
-	sw := newStreamWriter(w, g.keepAlive)
+	sw := newStreamWriter(w, g.keepAlive, g.unread)
 	defer sw.close()
 	if modern {
 		g.stateless.ServeHTTP(sw, r)

@@ -248,15 +248,16 @@ func (p *pump) run() {
 type streamWriter struct {
 	http.ResponseWriter
 	rc    *http.ResponseController
-	every time.Duration
+	every time.Duration // the comments
+	most  time.Duration // for one write
 
 	mu    sync.Mutex
 	done  bool
 	timer *time.Timer
 }
 
-func newStreamWriter(w http.ResponseWriter, every time.Duration) *streamWriter {
-	return &streamWriter{ResponseWriter: w, rc: http.NewResponseController(w), every: every}
+func newStreamWriter(w http.ResponseWriter, every, most time.Duration) *streamWriter {
+	return &streamWriter{ResponseWriter: w, rc: http.NewResponseController(w), every: every, most: most}
 }
 
 // Write implements http.ResponseWriter. The SDK writes whole events.
@@ -266,7 +267,7 @@ func (s *streamWriter) Write(b []byte) (int, error) {
 	if s.timer == nil && !s.done && strings.HasPrefix(s.Header().Get("Content-Type"), "text/event-stream") {
 		s.timer = time.AfterFunc(s.every, s.tick)
 	}
-	_ = s.rc.SetWriteDeadline(time.Now().Add(writeTimeout))
+	_ = s.rc.SetWriteDeadline(time.Now().Add(s.most))
 	return s.ResponseWriter.Write(b)
 }
 
@@ -283,7 +284,7 @@ func (s *streamWriter) tick() {
 	if s.done {
 		return
 	}
-	_ = s.rc.SetWriteDeadline(time.Now().Add(writeTimeout))
+	_ = s.rc.SetWriteDeadline(time.Now().Add(s.most))
 	if _, err := s.ResponseWriter.Write([]byte(": keep-alive\n\n")); err != nil {
 		return // the request's context ends
 	}
