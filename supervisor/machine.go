@@ -340,7 +340,7 @@ func (m *machine) down(now time.Time, random float64, e evDown) {
 	switch {
 	case exit.TreeAlive:
 		m.treeAlive = true
-		m.warn("generation %d ended (%s), but its processes could not be proven dead: no next one until `bridgectl reset %s`", m.gen, exit.Reason, m.cfg.Name)
+		m.warn("generation %d ended (%s), but its processes could not be proven dead: no next one until `bridgectl reset %s`", m.gen, withHint(exit), m.cfg.Name)
 		m.enter(now, messages.StateQuarantined, reasonTreeAlive, time.Time{})
 		if m.closing {
 			m.do(cmdOver{})

@@ -146,8 +146,12 @@ func (s *stdio) exit() messages.Exit {
 	if at.IsZero() {
 		at = time.Now()
 	}
-	return messages.Exit{Reason: reason, Stage: messages.StageRunning, At: at, Clean: clean,
+	e := messages.Exit{Reason: reason, Stage: messages.StageRunning, At: at, Clean: clean,
 		StderrTail: s.log.tail(), TreeAlive: s.treeUp}
+	if left := s.child.tree.Left(); s.treeUp && left != "" {
+		e.Hint = "left over: " + left
+	}
+	return e
 }
 
 // send implements link.

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -32,6 +33,7 @@ type Tree struct {
 	known  map[int]proc // members that were seen and may have hidden since
 	bare   map[int]bool // those of them that the guardian was told of
 	clean  int          // looks in a row that found nothing
+	left   string       // what the last look found, for people
 	found  bool         // one found somebody beside the leader
 	over   bool         // Done was called
 }
@@ -217,7 +219,7 @@ func (t *Tree) Sweep() int {
 	if t.dir != "" {
 		switch lives, err := populated(t.dir); {
 		case err != nil:
-			return -1
+			return t.leaves(-1, "the control group cannot be read: "+err.Error())
 		case lives:
 			killGroupDir(t.dir)
 			n++
@@ -225,7 +227,7 @@ func (t *Tree) Sweep() int {
 	}
 	all, ok := table()
 	if !ok {
-		return -1
+		return t.leaves(-1, "the process table cannot be read whole")
 	}
 	t.mu.Lock()
 	alive := t.members(all)
@@ -239,13 +241,48 @@ func (t *Tree) Sweep() int {
 	n += len(alive)
 	if n > 0 {
 		t.clean = 0
-		return n
+		return t.leaves(n, describe(alive))
 	}
 	// One look is not at one moment: where there was somebody, it takes a second one.
 	if t.clean++; t.found && t.clean < 2 {
-		return 1
+		return t.leaves(1, "nothing at the last look; one more was due")
 	}
-	return 0
+	return t.leaves(0, "")
+}
+
+func (t *Tree) leaves(n int, what string) int {
+	t.mu.Lock()
+	t.left = what
+	t.mu.Unlock()
+	return n
+}
+
+// Left says what the last Sweep found, for people: process numbers and states.
+func (t *Tree) Left() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.left
+}
+
+// describe names processes, the first few of them. None are those that only the control
+// group knows of.
+func describe(list []proc) string {
+	const most = 8
+	if len(list) == 0 {
+		return "the control group is not empty"
+	}
+	var b strings.Builder
+	for i, p := range list {
+		if i == most {
+			fmt.Fprintf(&b, " and %d more", len(list)-most)
+			break
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "pid %d (state %c)", p.pid, p.state)
+	}
+	return b.String()
 }
 
 // killAll kills processes, whole groups first where one of them leads it: those cannot
