@@ -104,7 +104,7 @@ func FuzzSSE(f *testing.F) {
 	for _, seed := range []string{
 		"event: message\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n\n", ": ping\n\nid: 3\nretry: 250\ndata: a\ndata: b\n\n", "event: endpoint\r\ndata: /messages?s=1\r\n\r\n",
 		"data:" + strings.Repeat("x", 2*fuzzMax) + "\n\ndata: y\n\n", "data: {\"id\":7,\"result\":\"" + strings.Repeat("x", 2*fuzzMax) + "\"}\n\n", "data\n\ndata:\n\n:\n\n", "data: no end",
-		strings.Repeat("data: 0123456789\n", 1000) + "\n", "\xef\xbb\xbfdata: bom\n\n", "retry: 99999999999999999999\nid: \x00\n\n",
+		strings.Repeat("data: 0123456789\n", 1000) + "\n", strings.Repeat("data:x\n", fuzzMax/2+1) + "\n", "\xef\xbb\xbfdata: bom\n\n", "retry: 99999999999999999999\nid: \x00\n\n",
 	} {
 		f.Add([]byte(seed))
 	}

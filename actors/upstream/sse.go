@@ -94,16 +94,15 @@ func (r *eventReader) next() (event, error) {
 			if ev.data.over {
 				continue
 			}
-			if len(data)+len(value) > r.max {
-				whole := append(data, value...)
-				ev.data, data = oversized(whole), nil
+			if has && data != nil {
+				data = append(data, '\n') // what joins the lines counts as well
+			}
+			data = append(data, value...)
+			if len(data) > r.max {
+				ev.data, data = oversized(data), nil
 				has = true
 				continue
 			}
-			if has && data != nil {
-				data = append(data, '\n')
-			}
-			data = append(data, value...)
 			has = has || len(value) > 0
 		}
 	}

@@ -47,7 +47,7 @@ func TestB09KilledServer(t *testing.T) {
 			flying := make(chan messages.Outcome, 1)
 			if tc.busy {
 				go func() { flying <- r.callWith("write", harness.Patience, harness.M{"sleep_ms": 60000}) }()
-				harness.Eventually(t, "the call has begun", func() bool { return len(r.lab.History(t).Spans) > 0 })
+				harness.Eventually(t, "the call has begun", func() bool { return r.begun("write") })
 			}
 			kill()
 			at := time.Now()

@@ -62,7 +62,7 @@ var shapes = map[string]func(x *exchange, n int){
 		head, tail := x.split()
 		x.w.Header().Set("Content-Type", "application/json")
 		x.w.Header().Set("Content-Encoding", "gzip")
-		z := gzip.NewWriter(x.w)
+		z := fastGzip(x.w)
 		_, _ = io.WriteString(z, head)
 		fill(z, n)
 		_, _ = io.WriteString(z, tail)
@@ -72,7 +72,7 @@ var shapes = map[string]func(x *exchange, n int){
 		head, tail := x.split()
 		x.w.Header().Set("Content-Type", "text/event-stream")
 		x.w.Header().Set("Content-Encoding", "gzip")
-		z := gzip.NewWriter(x.w)
+		z := fastGzip(x.w)
 		_, _ = io.WriteString(z, "data: "+head)
 		fill(z, n)
 		_, _ = io.WriteString(z, tail+"\n\n")
@@ -95,6 +95,12 @@ func memory(t *testing.T, pid int, what string) int {
 	}
 	t.Fatalf("no %s", what)
 	return 0
+}
+
+// fastGzip compresses as fast as it can: these tests are about what comes out again.
+func fastGzip(w io.Writer) *gzip.Writer {
+	z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed)
+	return z
 }
 
 // TestB25LargeAnswers: an answer over the cap costs its own call, in whatever shape it
@@ -128,8 +134,12 @@ func TestB25LargeAnswers(t *testing.T) {
 	}
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", d.PID), []byte("5"), 0) // the peak begins anew
 	before := memory(t, d.PID, "VmRSS")
+	sizes := []int{20 * mib, 100 * mib}
+	if harness.Race { // where memory is not looked at, the larger one shows nothing more
+		sizes = sizes[:1]
+	}
 	for how := range shapes {
-		for _, n := range []int{20 * mib, 100 * mib} {
+		for _, n := range sizes {
 			if out, r := call(how, n); out.Kind != messages.ToolError || out.Code != messages.CodeResultTooLarge || r.Exit != 5 {
 				t.Errorf("%d MiB as %s: %s %s %s", n/mib, how, out.Kind, out.Code, out.ErrorText())
 			}
@@ -183,7 +193,7 @@ func TestB25Bombs(t *testing.T) {
 		}}, bomb{"gzip " + b.name, func(x *exchange) {
 			x.w.Header().Set("Content-Type", b.kind)
 			x.w.Header().Set("Content-Encoding", "gzip")
-			endless(gzip.NewWriter(x.w), x, b.unit)
+			endless(fastGzip(x.w), x, b.unit)
 		}})
 	}
 	bombs = append(bombs,

@@ -111,7 +111,7 @@ func TestB64OthersBringTheirAnswers(t *testing.T) {
 	r.open(harness.M{"limits": harness.M{"max_side_effects": 4}, "isolation": "serial"})
 	slow := make(chan messages.Outcome, 1)
 	go func() { slow <- r.callWith("write", harness.Patience, harness.M{"sleep_ms": 500}) }()
-	harness.Eventually(t, "the slow call has begun", func() bool { return len(r.lab.History(t).Spans) > 0 && len(r.o.requests("tools/call")) > 0 })
+	harness.Eventually(t, "the slow call has begun", func() bool { return r.begun("write") && len(r.o.requests("tools/call")) > 0 })
 	r.o.forget()
 	r.ok(r.call("read", harness.Patience))
 	r.ok(<-slow)

@@ -3,6 +3,7 @@ package network
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 	"mcpbridge/messages"
 	"mcpbridge/supervisor"
 	"mcpbridge/test/harness"
+	"mcpbridge/test/witness"
 )
 
 // rig is a bridge inside the test's process with the server that is to be hurt
@@ -117,6 +119,12 @@ func (r *rig) callWith(tool string, timeout time.Duration, args harness.M) messa
 	defer r.mu.Unlock()
 	r.calls = append(r.calls, asked{tool, a["nonce"].(string), out, time.Since(began) - timeout})
 	return out
+}
+
+// begun reports whether the web server has begun a call of that tool: the neighbour's calls
+// stand in the same log.
+func (r *rig) begun(tool string) bool {
+	return slices.ContainsFunc(r.lab.History(r.t).Spans, func(s witness.Span) bool { return strings.HasPrefix(s.Nonce, tool+"-") })
 }
 
 // many makes n calls at once.
