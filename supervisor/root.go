@@ -97,10 +97,11 @@ func (r *root) stacks(next actor.ReceiverFunc) actor.ReceiverFunc {
 // HandleFailure implements actor.SupervisorStrategy. Router and registry restart in
 // place and keep what they know; what a server has said in the message that they failed
 // on, it says again.
-func (r *root) HandleFailure(_ *actor.ActorSystem, sup actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, reason, _ any) {
+func (r *root) HandleFailure(sys *actor.ActorSystem, sup actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, reason, _ any) {
 	r.log.Error("an actor failed", "actor", child.GetId(), "panic", fmt.Sprint(reason))
 	if child.Equal(r.refs.Router) || child.Equal(r.refs.Registry) {
 		sup.RestartChildren(child)
+		sys.Root.Send(r.refs.Servers, messages.Retell{})
 		return
 	}
 	// Its children's names must not be given twice: it stays down, its sessions end
