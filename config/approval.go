@@ -26,6 +26,9 @@ type Approval struct {
 	Shown json.RawMessage
 	// References are the ${…} that the entry reads, in order.
 	References []string
+	// Replaces is where the operator's own entry of that name stands (file:line:col), ""
+	// where there is none.
+	Replaces string
 
 	resolve func() Server
 }
@@ -64,8 +67,12 @@ func (l *loader) ask(e *entry) *Approval {
 	for _, f := range e.own {
 		said[f.key] = plainValue(f.node)
 	}
-	a := &Approval{Place: strings.Join([]string{e.doc.base, e.Name}, "\n")}
-	a.Text, _ = json.Marshal(map[string]any{"entry": said, "layer": e.doc.layer}) // of maps, lists and texts
+	a := &Approval{Place: strings.Join([]string{e.doc.base, e.Name}, "\n"), Replaces: e.replaces}
+	asked := map[string]any{"entry": said, "layer": e.doc.layer}
+	if e.replaces != "" { // it comes under rules that were written for another server
+		asked["replaces"] = true
+	}
+	a.Text, _ = json.Marshal(asked) // of maps, lists and texts
 	mask := secretsOf(e.Written)
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

@@ -6,6 +6,7 @@
 package config
 
 import (
+	"slices"
 	"time"
 
 	"mcpbridge/messages"
@@ -97,6 +98,29 @@ type Config struct {
 	// Origins tells where each top-level value was written (`list_wait` → file:line:col);
 	// what is missing here has its default.
 	Origins map[string]string
+
+	// Foreign are the files that come from a workspace which is not trusted.
+	Foreign map[string]bool `json:"-"`
+}
+
+// Errors are the problems for which the whole configuration is refused where it must have
+// none, as at a reload: those of the operator's own files. Whoever wrote the workspace has
+// no say in that; an error there costs what it is about.
+func (c *Config) Errors() (out []messages.Issue) {
+	for _, i := range c.Issues {
+		if i.Severity == messages.SeverityError && !c.Foreign[i.File] {
+			out = append(out, i)
+		}
+	}
+	for _, s := range c.Servers {
+		if s.Err == nil || c.Foreign[s.Err.File] {
+			continue
+		}
+		if !slices.ContainsFunc(out, func(i messages.Issue) bool { return i.Server == s.Name }) {
+			out = append(out, *s.Err)
+		}
+	}
+	return out
 }
 
 // Server is one entry of mcp_servers, resolved.

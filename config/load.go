@@ -58,12 +58,16 @@ type loader struct {
 func (l *loader) run(o LoadOptions) (*Config, error) {
 	l.cfg.Workspace = l.env.workspace
 	l.order, l.entries = map[string]int{}, map[string]*entry{}
+	l.cfg.Foreign = map[string]bool{}
 	if fi, err := os.Stat(l.env.workspace); o.Workspace != "" && (err != nil || !fi.IsDir()) {
 		l.issues = append(l.issues, messages.Issue{Stage: messages.StageConfig, Severity: messages.SeverityError,
 			Message: fmt.Sprintf("workspace %s: there is no such directory", o.Workspace)})
 	}
 	for i, s := range o.sources(l.env) {
 		l.order[s.file] = i
+		if !s.trusted {
+			l.cfg.Foreign[s.file] = true
+		}
 		s.all = l.all
 		doc, found, warning, failure := s.read()
 		if warning != nil {

@@ -40,6 +40,9 @@ type Approval struct {
 	Entry      json.RawMessage `json:"entry,omitempty"`
 	References []string        `json:"references,omitempty"`
 	Source     string          `json:"source,omitempty"`
+	// Replaces is where the operator's own entry of that name stands, which does not run
+	// because of this one, and whose rules this one would come under.
+	Replaces string `json:"replaces,omitempty"`
 }
 
 // MarshalJSON keeps the bytes of arguments and entry, and writes null for none.

@@ -61,7 +61,7 @@ func (b *Bridge) Approvals(ctx context.Context) ([]messages.Approval, error) {
 	out := []messages.Approval{}
 	for _, s := range b.blocked() {
 		out = append(out, messages.Approval{ID: b.consent.ID(entryOf(s)), Kind: messages.ApproveServer, Server: s.Name,
-			Entry: s.Approval.Shown, References: s.Approval.References, Source: s.Source})
+			Entry: s.Approval.Shown, References: s.Approval.References, Source: s.Source, Replaces: s.Approval.Replaces})
 	}
 	for _, c := range b.consent.Pins().Changes(true) {
 		out = append(out, definitionRow(c))
@@ -154,7 +154,7 @@ func (b *Bridge) decideBlocked(ctx context.Context, id string, yes bool) (row me
 
 // decideServer lets a project's server run, or leaves it blocked.
 func (b *Bridge) decideServer(ctx context.Context, s config.Server, id string, yes bool) (messages.Approval, error) {
-	row := messages.Approval{ID: id, Kind: messages.ApproveServer, Server: s.Name, Entry: s.Approval.Shown, References: s.Approval.References, Source: s.Source}
+	row := messages.Approval{ID: id, Kind: messages.ApproveServer, Server: s.Name, Entry: s.Approval.Shown, References: s.Approval.References, Source: s.Source, Replaces: s.Approval.Replaces}
 	b.log.Info("a project's server was judged", "server", s.Name, "approved", yes)
 	if !yes {
 		b.refusedServers.add(id)

@@ -81,7 +81,7 @@ func (b *Bridge) ReloadFrom(ctx context.Context, load func() (*config.Config, er
 	for i := range cfg.Servers {
 		b.checkLimits(cfg, &cfg.Servers[i])
 	}
-	if bad := errorsOf(cfg); len(bad) > 0 {
+	if bad := cfg.Errors(); len(bad) > 0 {
 		return Changes{}, b.refuseReload(&ReloadError{Issues: bad})
 	}
 	admitApproved(cfg, b.consent)
@@ -117,26 +117,11 @@ func (b *Bridge) takeTurn(ctx context.Context) error {
 
 func (b *Bridge) endTurn() { <-b.turn }
 
-// errorsOf are the errors of a configuration.
-func errorsOf(cfg *config.Config) (out []messages.Issue) {
-	for _, i := range cfg.Issues {
-		if i.Severity == messages.SeverityError {
-			out = append(out, i)
-		}
-	}
-	for _, s := range cfg.Servers {
-		if s.Err != nil && !slices.Contains(out, *s.Err) {
-			out = append(out, *s.Err)
-		}
-	}
-	return out
-}
-
 // refuseReload notes why a reload did not happen.
 func (b *Bridge) refuseReload(e *ReloadError) error {
 	at := time.Now().UTC().Format(time.RFC3339)
 	head := messages.Issue{Stage: messages.StageConfig, Severity: messages.SeverityError,
-		Message: "the reload at " + at + " was refused, and the configuration before it goes on; correct it (`bridgectl config check` shows every problem), then `bridgectl reload`"}
+		Message: "the reload at " + at + " was refused, and the configuration before it goes on; correct it, then `bridgectl reload`"}
 	if e.Err != nil {
 		head.Message += ": " + e.Err.Error()
 	}

@@ -76,7 +76,7 @@ the bridge went away in the middle · 2 usage · 4 no daemon · 130 interrupted.
 	f := cmd.Flags()
 	f.StringVar(&o.args, "args", "", "arguments as a JSON object")
 	f.StringVar(&o.argsFile, "args-file", "", "file with the arguments as a JSON object, - for stdin")
-	f.DurationVar(&o.timeout, "timeout", 0, "how long the call may take, waiting included (default: the server's timeouts.call)")
+	f.DurationVar(&o.timeout, "timeout", 0, "how long the call may take, waiting included (default and most: the server's timeouts.call)")
 	f.StringVar(&o.view, "view", "", "call within this view of the configuration")
 	f.StringVar(&o.key, "idempotency-key", "", "1 to 256 printable characters; the same key executes the same call once")
 	f.BoolVar(&o.dryRun, "dry-run", false, "show the decision and the lane, send nothing")

@@ -88,7 +88,7 @@ func (a *app) configShowCmd() *cobra.Command {
 		Short: "Show the effective configuration, secrets masked",
 		Long: `Show the effective configuration with every default, as YAML. Secrets are masked and
 references are shown as they were written. With --running it is what the running
-bridge was started with, else what the files say now.
+bridge was started with or has reloaded since, else what the files say now.
 
 Exit codes: 0 · 2 a --config that cannot be read · 4 with --running: no daemon.`,
 		Example: `  bridgectl config show
@@ -98,7 +98,7 @@ Exit codes: 0 · 2 a --config that cannot be read · 4 with --running: no daemon
 	}
 	load := a.loadFlags(cmd)
 	cmd.Flags().BoolVar(&origin, "origin", false, "say for every value where it was written")
-	cmd.Flags().BoolVar(&running, "running", false, "what the running bridge was started with")
+	cmd.Flags().BoolVar(&running, "running", false, "what the running bridge goes by")
 	cmd.MarkFlagsMutuallyExclusive("running", "config")
 	cmd.MarkFlagsMutuallyExclusive("running", "workspace")
 	cmd.RunE = func(*cobra.Command, []string) error {

@@ -54,6 +54,9 @@ func (p printer) approvals(list []messages.Approval) {
 				p.line("  %s: %s", f.path, f.value)
 			}
 			p.line("  reads: %s", orElse(strings.Join(q.References, " "), "no variable and no file"))
+			if q.Replaces != "" {
+				p.line("  replaces your own server at %s, and comes under the rules that you wrote for that", q.Replaces)
+			}
 		}
 	}
 }

@@ -22,9 +22,10 @@ func (a *app) superviseCmd() *cobra.Command {
 		Long: `Run the bridge in the foreground: start the configured servers, keep them running,
 and serve their tools at one MCP endpoint.
 
-Configuration is read from --config alone, or from two layers: the workspace's
-.mcpbridge/config.yaml, and the user's config.yaml in $XDG_CONFIG_HOME/mcpbridge (else
-~/.config/mcpbridge).
+Configuration is read from --config alone, or, the first counting most, from the variable
+MCP_SERVERS, the workspace's .mcpbridge/config.yaml, its mcp_servers.json, .mcp.json and
+mcp.json, and the user's config.yaml in $XDG_CONFIG_HOME/mcpbridge (else
+~/.config/mcpbridge). What the workspace brings waits for "bridgectl approve".
 A broken server, or a broken layer, costs that server or layer only and is reported.
 
 SIGHUP and "bridgectl reload" apply the configuration again; with --watch, so does every

@@ -26,8 +26,7 @@ With -o json every schema is in the output. -o openai, anthropic and gemini prin
 the value of the field "tools" of a request to that provider (Chat Completions,
 Messages, generateContent); what of a schema a provider has no word for is widened,
 and told on stderr. -o prompt is text for a model without function calling.
-With -o json every schema is in the output. A tool whose definition has changed and
-that is held back for it shows with --all; see "bridgectl tools diff --help".
+A tool whose definition has changed and that is held back for it shows with --all; see "bridgectl tools diff --help".
 
 Exit codes: 0 · 2 usage, no such server or view · 4 no daemon.`,
 		Example: `  bridgectl tools

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strconv"
 	"sync"
 
 	"mcpbridge/config"
@@ -64,7 +65,15 @@ func (d *daemon) reload(ctx context.Context, why string) (config.Changes, error)
 	var refused *supervisor.ReloadError
 	if errors.As(err, &refused) {
 		return c, &control.Error{Code: control.CodeBadConfig, Status: http.StatusConflict, Message: refused.Error(), Issues: refused.Issues,
-			Hint: "the bridge goes on with the configuration before it; `bridgectl config check` shows every problem"}
+			Hint: "the bridge goes on with the configuration before it; `" + checkVerb(d.o.ConfigFile) + "` shows every problem"}
 	}
 	return c, err
+}
+
+// checkVerb is how the files of this bridge are checked.
+func checkVerb(file string) string {
+	if file == "" {
+		return "bridgectl config check"
+	}
+	return "bridgectl config check -c " + strconv.Quote(file)
 }

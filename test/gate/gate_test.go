@@ -104,7 +104,7 @@ func TestApprovalOfACall(t *testing.T) {
 	d.Await(t, "ready", "fs")
 
 	o := refusal(t, d, messages.CodeApprovalRequired, "fs/write", `{"nonce":"w1","text":"a"}`)
-	says(t, o.Hint, "bridgectl approve "+o.ApprovalID, "permissions: [{server: fs, tool: \"write\", action: allow}]")
+	says(t, o.Hint, "bridgectl approve "+o.ApprovalID, "permissions: [{server: fs, tool: \"write\", action: allow}")
 	a := only(t, d)
 	if a.ID != o.ApprovalID || a.Kind != messages.ApproveCall || a.Server != "fs" || a.Tool != "mcp__fs__write" || a.Client != "local" ||
 		string(a.Args) != `{"nonce":"w1","text":"a"}` || a.ExpiresAt == nil {

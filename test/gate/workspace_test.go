@@ -284,7 +284,11 @@ mcp_servers:
 		}
 	}
 	says(t, d.Stderr(), "it stands in for your own entry at "+user)
+	says(t, d.OK(t, "approvals").Stdout, "replaces your own server at "+user)
 	for _, a := range approvals(t, d) {
+		if !strings.HasPrefix(a.Replaces, user) {
+			t.Errorf("%s does not say what it replaces: %+v", a.Server, a)
+		}
 		d.OK(t, "approve", a.ID)
 	}
 	for _, name := range []string{"gone", "never"} {
@@ -296,5 +300,40 @@ mcp_servers:
 	d = harness.Start(t, harness.Options{World: w, Args: []string{"--trust-project"}})
 	if row := d.Server(t, "off"); row.State != messages.StateDisabled {
 		t.Errorf("switched off by a trusted project, it is %s", row.State)
+	}
+}
+
+// TestWorkspaceHoldsUpNoReload: a file of the workspace with errors in it, down to one that
+// cannot be read at all, keeps nobody from taking back what their own file allowed.
+func TestWorkspaceHoldsUpNoReload(t *testing.T) {
+	for name, text := range map[string]string{
+		"a broken entry":                `{"mcpServers":{"zz":5}}`,
+		"no JSON":                       `{"mcpServers":`,
+		"an entry with an unknown type": `{"mcpServers":{"zz":{"type":"carrier pigeon","command":"x"}}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			lab := harness.NewLab(t)
+			w := workshop(t, fill(t, lab, userConfig), "version: 1\n")
+			own := filepath.Join(w.Home, "config", "mcpbridge", "config.yaml")
+			d := harness.Start(t, harness.Options{World: w})
+			d.Await(t, "ready", "mine")
+			d.OK(t, "call", "mine/write", "nonce=before")
+
+			write(t, filepath.Join(w.Work, ".mcp.json"), text)
+			write(t, own, fill(t, lab, strings.Replace(userConfig, "tool: write, action: allow", "tool: write, action: deny", 1)))
+			d.OK(t, "reload")
+			if out, r := d.Call(t, "mine/write", `{"nonce":"after"}`); out.Kind != messages.Rejected || out.Code != messages.CodeDenied {
+				t.Errorf("%s", r)
+			}
+			if lab.History(t).Begins("after") != 0 {
+				t.Error("it was run")
+			}
+
+			write(t, own, "mcp_servers: {mine: {comand: x}}\n") // the operator's own mistake changes nothing
+			if r := d.CLI(t, "reload"); r.Exit != 2 || !strings.Contains(r.Stderr, "comand") {
+				t.Errorf("%s", r)
+			}
+			d.Await(t, "ready", "mine")
+		})
 	}
 }

@@ -39,9 +39,11 @@ func overloaded(why string, after time.Duration) verdict {
 // refused is the gate's no. It prints the rule that would allow the call.
 func refused(t messages.Tool, p messages.Permission, rule string) verdict {
 	name := toolName(t.Server, t.RemoteName)
-	allow := "permissions: [{server: " + yamlWord(t.Server) + ", tool: " + quote(t.RemoteName) + ", action: allow}]"
-	hint := "to allow it, put this rule before all others: " + allow
+	allow := "{server: " + yamlWord(t.Server) + ", tool: " + quote(t.RemoteName) + ", action: allow}"
+	hint := "to allow it, put this rule before all others: permissions: [" + allow + "]"
 	switch {
+	case p == messages.Ask && (rule == "" || rule == "default"): // no rules are written: the first one ends what holds without any
+		hint = "to allow it and leave the rest as it is without rules: permissions: [" + allow + ", {effect: read_only, action: allow}, {action: ask}]"
 	case strings.HasSuffix(rule, "is broken"):
 		hint = "a rule that cannot be read denies: `bridgectl config check` shows what is wrong with it"
 	case strings.HasPrefix(rule, "project "): // judged apart: nothing of the operator's comes before it
